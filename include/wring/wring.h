@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * wring: compressed gradient communication.
+ *
+ * This header is the whole user API, in the order in which one meets it:
+ *
+ *   1 status        every call returns one; the thread's last error message says more
+ *   2 types         element types and reductions
+ *   3 codec         how the bytes look: "none", "int8", "ef+topk:0.01+int8"
+ *   4 context       modules, settings, one progress thread
+ *   5 communicator  a group of ranks and how they find each other
+ *   6 collectives   blocking calls on plain buffers: five lines to a drop-in allreduce
+ *   7 tensor        a named gradient with state (error feedback)
+ *   8 core call     the one asynchronous call that everything above is built on
+ *   9 scheduler     buckets, overlap with backward, gradient accumulation
+ *  10 information   what is built in, found, set, and what was done to each tensor
+ *
+ * Conventions. `count` is in elements, `nbytes` in bytes; other units are suffixes (`timeout_ms`).
+ * Outputs come last, end in `_out`, and are written only on success. Options structs carry their own
+ * size first: start from the matching `WRING_..._INIT`. Buffers belong to the caller; a buffer given
+ * to an asynchronous call must stay until its request is done. Destroy functions accept NULL.
+ *
+ * Threads. Calls on different contexts are independent. Within one context any thread may call, one
+ * thread at a time per communicator, tensor or scheduler. All ranks of a communicator must issue the
+ * same collectives in the same order. After fork() only the parent may go on using a context.
+ */
+#ifndef WRING_WRING_H
+#define WRING_WRING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WRING_VERSION_MAJOR 0
+#define WRING_VERSION_MINOR 1
+#define WRING_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define WRING_API __attribute__((visibility("default")))
+#else
+#define WRING_API
+#endif
+
+/* ---- 1 status -------------------------------------------------------------------------------- */
+
+/* The one list of results: X(name, value, text). Values are stable. */
+#define WRING_STATUS_LIST(X)                                                                       \
+    X(WRING_OK, 0, "success")                                                                      \
+    X(WRING_AGAIN, 1, "not finished yet, call again")                                              \
+    X(WRING_E_ARGUMENT, 2, "invalid argument")                                                     \
+    X(WRING_E_SPEC, 3, "invalid codec specification")                                              \
+    X(WRING_E_CONFIG, 4, "invalid setting")                                                        \
+    X(WRING_E_UNSUPPORTED, 5, "not supported")                                                     \
+    X(WRING_E_STATE, 6, "call out of order")                                                       \
+    X(WRING_E_MEMORY, 7, "out of memory")                                                          \
+    X(WRING_E_FULL, 8, "destination too small")                                                    \
+    X(WRING_E_SYSTEM, 9, "system call failed")                                                     \
+    X(WRING_E_MODULE, 10, "module missing or unusable")                                            \
+    X(WRING_E_TIMEOUT, 11, "timed out")                                                            \
+    X(WRING_E_PEER_LOST, 12, "lost a peer")                                                        \
+    X(WRING_E_MISMATCH, 13, "ranks disagree about the operation")                                  \
+    X(WRING_E_CORRUPT, 14, "malformed data received")                                              \
+    X(WRING_E_ABORTED, 15, "aborted")                                                              \
+    X(WRING_E_INTERNAL, 16, "internal error")
+
+typedef enum wring_status {
+#define WRING_STATUS_ENUM(name, value, text) name = value,
+    WRING_STATUS_LIST(WRING_STATUS_ENUM)
+#undef WRING_STATUS_ENUM
+} wring_status;
+
+/* Name ("WRING_E_PEER_LOST") and one-line text of a status; never NULL. Any thread. */
+WRING_API const char *wring_status_name(wring_status status);
+WRING_API const char *wring_status_text(wring_status status);
+
+/* What went wrong in this thread's last failed call, in words; "" if nothing did. The text stays
+ * valid until the thread's next failing call. */
+WRING_API const char *wring_error_message(void);
+
+/* MAJOR * 10000 + MINOR * 100 + PATCH of the library that is really loaded. */
+WRING_API int wring_version(void);
+
+/* ---- 2 types --------------------------------------------------------------------------------- */
+
+/* Element types. Lossy codecs take the first three; the others travel exactly, with codec "none". */
+typedef enum wring_dtype {
+    WRING_FLOAT32,
+    WRING_FLOAT16,
+    WRING_BFLOAT16,
+    WRING_FLOAT64,
+    WRING_INT8,
+    WRING_UINT8,
+    WRING_INT32,
+    WRING_INT64,
+    WRING_DTYPE_COUNT
+} wring_dtype;
+
+/* Reductions. AVG divides the sum by the number of ranks (float types only) before it is rounded to
+ * its type, so that averages of large fp16 values stay finite. MIN and MAX want codec "none"; a NaN
+ * on any rank wins. Partial sums are float32, for float64 float64; integers wrap. */
+typedef enum wring_op { WRING_SUM, WRING_AVG, WRING_MIN, WRING_MAX, WRING_OP_COUNT } wring_op;
+
+/* Bytes per element, and the short name ("bfloat16"); 0 and "?" for a value out of range. */
+WRING_API size_t wring_dtype_size(wring_dtype dtype);
+WRING_API const char *wring_dtype_name(wring_dtype dtype);
+
+/* ---- 3 codec --------------------------------------------------------------------------------- */
+
+/* A codec made from a specification: stages joined by '+', each `name` or `name:value,key=value`.
+ * Immutable once created, so any number of threads may use one. docs/codecs.md lists the stages. */
+typedef struct wring_codec wring_codec;
+
+/* Parse SPEC. WRING_E_SPEC names the stage, its position and the accepted form. */
+WRING_API wring_status wring_codec_create(const char *spec, wring_codec **codec_out);
+WRING_API void wring_codec_destroy(wring_codec *codec);
+
+/* The canonical text of the codec, every parameter that differs from its default written out. */
+WRING_API const char *wring_codec_spec(const wring_codec *codec);
+
+/* Exact encoded bytes of COUNT elements of DTYPE; 0 for count 0 or an unsupported dtype. */
+WRING_API size_t wring_codec_nbytes(const wring_codec *codec, wring_dtype dtype, size_t count);
+
+/* Encode COUNT elements of DTYPE (host memory) into DST, without state: an `ef` stage is skipped.
+ * WRING_E_FULL if DST_NBYTES < wring_codec_nbytes(). */
+WRING_API wring_status wring_codec_encode(const wring_codec *codec, wring_dtype dtype,
+                                          const void *src, size_t count, void *dst,
+                                          size_t dst_nbytes, size_t *nbytes_out);
+
+/* Decode SRC, which is not trusted, into COUNT elements of DTYPE; WRING_E_CORRUPT if it is not a
+ * well-formed encoding of exactly that many. With ADD, dst[i] += decoded[i] (DTYPE float32 only). */
+WRING_API wring_status wring_codec_decode(const wring_codec *codec, wring_dtype dtype,
+                                          const void *src, size_t src_nbytes, void *dst,
+                                          size_t count, bool add);
+
+/* ---- 4 context ------------------------------------------------------------------------------- */
+
+/* Modules, settings, one transport and one progress thread. Most programs create one. */
+typedef struct wring_context wring_context;
+
+typedef enum wring_log_level {
+    WRING_LOG_ERROR,
+    WRING_LOG_WARN,
+    WRING_LOG_INFO,
+    WRING_LOG_DEBUG
+} wring_log_level;
+
+/* Receives one line without newline; may be called from any thread, one call at a time. */
+typedef void (*wring_log_fn)(void *arg, wring_log_level level, const char *line);
+
+/* Send log lines to FN instead of standard error; NULL restores it. For the whole process. */
+WRING_API void wring_log_set(wring_log_fn fn, void *arg);
+
+typedef struct wring_context_options {
+    size_t size;           /* sizeof(wring_context_options) */
+    const char *transport; /* NULL: setting WRING_TRANSPORT */
+    bool caller_progress;  /* no thread: progress is made only inside wring calls */
+} wring_context_options;
+#define WRING_CONTEXT_OPTIONS_INIT {.size = sizeof(wring_context_options)}
+
+/* Read all WRING_* settings, open the transport, start the progress thread. OPTIONS may be NULL.
+ * WRING_E_CONFIG names a bad setting, WRING_E_MODULE a transport that this machine lacks. */
+WRING_API wring_status wring_context_create(const wring_context_options *options,
+                                            wring_context **context_out);
+
+/* Every communicator of the context must be destroyed before. */
+WRING_API void wring_context_destroy(wring_context *context);
+
+/* Advance everything in flight once, without waiting. For caller_progress. */
+WRING_API void wring_context_progress(wring_context *context);
+
+/* ---- 5 communicator -------------------------------------------------------------------------- */
+
+/* A group of ranks 0..size-1, one of them this process. */
+typedef struct wring_comm wring_comm;
+
+/* An opaque name of a group to be: made by one process, copied to the others by any means. */
+typedef struct wring_unique_id {
+    unsigned char bytes[128];
+} wring_unique_id;
+
+/* Gather NBYTES from each rank into RECV (rank order) on every rank; 0 on success. May block. */
+typedef int (*wring_allgather_fn)(void *arg, const void *send, void *recv, size_t nbytes);
+
+/* Three ways to find each other, first match wins: a callback, a unique id, the environment
+ * (WRING_RANK/SIZE/ROOT, torchrun's or Open MPI's variables; contradictions are refused). */
+typedef struct wring_comm_options {
+    size_t size;                  /* sizeof(wring_comm_options) */
+    int rank, nranks;             /* nranks 0: take both from the environment */
+    wring_allgather_fn allgather; /* NULL: not this way */
+    void *allgather_arg;
+    const wring_unique_id *id; /* NULL: not this way */
+    const char *codec;         /* of calls that name none; NULL: setting WRING_CODEC, "none" */
+    const char *algorithm;     /* NULL: setting WRING_ALGORITHM, else the planner chooses */
+} wring_comm_options;
+#define WRING_COMM_OPTIONS_INIT {.size = sizeof(wring_comm_options)}
+
+/* Make an id in the process that will be rank 0, on the context that it will use; the context
+ * listens for the others until the communicator is created. */
+WRING_API wring_status wring_unique_id_create(wring_context *context, wring_unique_id *id_out);
+
+/* Join the group; every rank calls. Blocks until all have joined or the setting WRING_JOIN_TIMEOUT
+ * has passed, when WRING_E_TIMEOUT names the missing ranks. */
+WRING_API wring_status wring_comm_create(wring_context *context, const wring_comm_options *options,
+                                         wring_comm **comm_out);
+
+/* All NRANKS ranks of a group inside this process, for tests and simulation: fills comms_out[0..n).
+ * The context must use transport "self". Only the options' codec and algorithm are read. */
+WRING_API wring_status wring_comm_create_local(wring_context *context, int nranks,
+                                               const wring_comm_options *options,
+                                               wring_comm **comms_out);
+
+/* Unfinished requests end with WRING_E_ABORTED. Tensors and schedulers must be gone. */
+WRING_API void wring_comm_destroy(wring_comm *comm);
+
+WRING_API int wring_comm_rank(const wring_comm *comm);
+WRING_API int wring_comm_size(const wring_comm *comm);
+
+/* ---- 6 collectives --------------------------------------------------------------------------- */
+
+/* Blocking calls on plain host buffers, stateless (an `ef` stage keeps nothing). SEND may equal RECV
+ * (in place). Every rank gets the same bits. If any rank's input holds NaN or Inf, the result does
+ * too. A failure poisons the communicator: later calls return the first error at once. */
+
+/* recv[0..count) = reduction over ranks of send[0..count). */
+WRING_API wring_status wring_allreduce(wring_comm *comm, const void *send, void *recv, size_t count,
+                                       wring_dtype dtype, wring_op op);
+
+/* recv[0..count) = reduction of the rank's part of send[0..count*size). In place: recv = send+rank*count. */
+WRING_API wring_status wring_reduce_scatter(wring_comm *comm, const void *send, void *recv,
+                                            size_t count, wring_dtype dtype, wring_op op);
+
+/* recv[0..count*size) = all ranks' send[0..count) in rank order. In place: send = recv+rank*count. */
+WRING_API wring_status wring_allgather(wring_comm *comm, const void *send, void *recv, size_t count,
+                                       wring_dtype dtype);
+
+/* recv[0..count) = root's send[0..count), on every rank. SEND is read on the root only. */
+WRING_API wring_status wring_broadcast(wring_comm *comm, const void *send, void *recv, size_t count,
+                                       wring_dtype dtype, int root);
+
+/* Return only after every rank has called. */
+WRING_API wring_status wring_barrier(wring_comm *comm);
+
+/* ---- 7 tensor -------------------------------------------------------------------------------- */
+
+/* A named gradient: shape, type, codec, and the codec's state. The name is its identity on every
+ * rank and in every run; nothing is ever keyed by address. */
+typedef struct wring_tensor wring_tensor;
+
+typedef struct wring_tensor_options {
+    size_t size;             /* sizeof(wring_tensor_options) */
+    const wring_codec *codec; /* NULL: the communicator's; must outlive the tensor */
+} wring_tensor_options;
+#define WRING_TENSOR_OPTIONS_INIT {.size = sizeof(wring_tensor_options)}
+
+/* NDIM extents in SHAPE (copied); 0 dimensions is a scalar, an extent of 0 an empty tensor. All
+ * memory that the tensor will need is allocated here. OPTIONS may be NULL. */
+WRING_API wring_status wring_tensor_create(wring_comm *comm, const char *name, wring_dtype dtype,
+                                           int ndim, const size_t *shape,
+                                           const wring_tensor_options *options,
+                                           wring_tensor **tensor_out);
+WRING_API void wring_tensor_destroy(wring_tensor *tensor);
+
+/* Elements of the tensor, and bytes of state that it holds. */
+WRING_API size_t wring_tensor_count(const wring_tensor *tensor);
+WRING_API size_t wring_tensor_state_nbytes(const wring_tensor *tensor);
+
+/* Copy the local error-feedback residual (count float32) to DST; zeros if the codec keeps none. */
+WRING_API wring_status wring_tensor_residual(const wring_tensor *tensor, float *dst, size_t count);
+
+/* ---- 8 core call ----------------------------------------------------------------------------- */
+
+typedef enum wring_kind {
+    WRING_ALLREDUCE,
+    WRING_REDUCE_SCATTER,
+    WRING_ALLGATHER,
+    WRING_BROADCAST,
+    WRING_BARRIER,
+    WRING_KIND_COUNT
+} wring_kind;
+
+/* One piece of a call: COUNT elements at OFFSET of a tensor, or a plain buffer. */
+typedef struct wring_segment {
+    wring_tensor *tensor; /* NULL: stateless */
+    size_t offset;        /* first element in the tensor; a multiple of the codec's unit */
+    const void *send;     /* count elements */
+    void *recv;           /* count elements; may equal send */
+    size_t count;
+} wring_segment;
+
+/* A collective over a list of segments that travel together, as one bucket. */
+typedef struct wring_call {
+    size_t size; /* sizeof(wring_call) */
+    wring_kind kind;
+    wring_op op;
+    wring_dtype dtype;             /* of all segments */
+    int root;                      /* broadcast only */
+    const wring_segment *segments; /* copied; more than one for allreduce and broadcast only */
+    size_t nsegments;
+    const wring_codec *codec; /* NULL: the tensors', else the communicator's */
+    const char *algorithm;    /* NULL: the communicator's, else the planner chooses */
+    void *stream;             /* device stream that the buffers belong to; NULL for host memory */
+} wring_call;
+#define WRING_CALL_INIT {.size = sizeof(wring_call)}
+
+/* What a finished call did. */
+typedef struct wring_result {
+    uint64_t wire_nbytes;  /* bytes this rank handed to the transport, headers included */
+    uint64_t dense_nbytes; /* the same with codec "none" */
+    bool nonfinite;        /* some rank's data was NaN or Inf: no state was changed, on any rank */
+} wring_result;
+
+typedef struct wring_request wring_request;
+
+/* Start CALL and return. State of its tensors changes only if the call succeeds on finite data. */
+WRING_API wring_status wring_comm_start(wring_comm *comm, const wring_call *call,
+                                        wring_request **request_out);
+
+/* WRING_AGAIN until done, then the call's status (repeatable). Does not free. */
+WRING_API wring_status wring_request_test(wring_request *request);
+
+/* Wait, helping with progress; free the request; return the call's status. RESULT_OUT may be NULL. */
+WRING_API wring_status wring_request_wait(wring_request *request, wring_result *result_out);
+
+/* ---- 9 scheduler ----------------------------------------------------------------------------- */
+
+/* Groups gradients into buckets in reverse order of registration and starts each bucket as soon as
+ * all its gradients are ready, in one order on every rank, while backward goes on. */
+typedef struct wring_scheduler wring_scheduler;
+
+typedef struct wring_scheduler_options {
+    size_t size;                /* sizeof(wring_scheduler_options) */
+    size_t bucket_nbytes;       /* 0: setting WRING_BUCKET */
+    size_t first_bucket_nbytes; /* 0: setting WRING_FIRST_BUCKET; small, so that traffic starts early */
+    int accumulate;             /* micro-steps per step; 0 means 1 */
+    wring_op op;                /* over ranks: WRING_SUM or WRING_AVG. Micro-steps likewise */
+    const wring_codec *codec;   /* NULL: the communicator's */
+} wring_scheduler_options;
+#define WRING_SCHEDULER_OPTIONS_INIT {.size = sizeof(wring_scheduler_options), .op = WRING_AVG}
+
+WRING_API wring_status wring_scheduler_create(wring_comm *comm,
+                                              const wring_scheduler_options *options,
+                                              wring_scheduler **scheduler_out);
+WRING_API void wring_scheduler_destroy(wring_scheduler *scheduler);
+
+/* Register a parameter, in forward order, the same on all ranks; GRAD is where its gradient will
+ * stand, and where the reduced one is put. All must be registered before the first `ready`. */
+WRING_API wring_status wring_scheduler_add(wring_scheduler *scheduler, const char *name,
+                                           wring_dtype dtype, int ndim, const size_t *shape,
+                                           void *grad, int *param_out);
+
+/* The gradient of PARAM is complete for this micro-step; once per micro-step, in any order. On the
+ * last micro-step GRAD belongs to the scheduler from here until `finish`. Never waits. */
+WRING_API wring_status wring_scheduler_ready(wring_scheduler *scheduler, int param);
+
+/* End of a micro-step. On the last one: wait until every gradient is reduced. RESULT_OUT (may be
+ * NULL) receives the step's totals; nonfinite is the same on all ranks. */
+WRING_API wring_status wring_scheduler_finish(wring_scheduler *scheduler, wring_result *result_out);
+
+/* ---- 10 information -------------------------------------------------------------------------- */
+
+/* What wring_info_next() walks through. */
+typedef enum wring_info_kind {
+    WRING_INFO_CODEC,     /* stages, with their parameters as text */
+    WRING_INFO_TRANSPORT, /* found, or missing and why */
+    WRING_INFO_ALGORITHM, /* when each wins */
+    WRING_INFO_SETTING,   /* WRING_* with current value */
+    WRING_INFO_CPU        /* SIMD levels; the chosen one has detail "selected" */
+} wring_info_kind;
+
+typedef struct wring_info {
+    const char *name;
+    const char *summary; /* one line of help */
+    const char *value;   /* setting: current value. Codec: parameters. Else "" */
+    const char *detail;  /* setting: default and range. Transport: why it is missing, or "" */
+} wring_info;
+
+/* The INDEX-th entry of KIND; false past the end. The strings stay valid until the thread's next
+ * call. */
+WRING_API bool wring_info_get(wring_info_kind kind, size_t index, wring_info *info_out);
+
+/* One paragraph about each tensor last sent by the communicator (codec, bytes, algorithm, why),
+ * newline-separated, as a string that the caller frees with free(). */
+WRING_API wring_status wring_comm_explain(wring_comm *comm, char **text_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Internal calls of the codec layer: registry, chains, and encode/decode of a run of elements of any
+ * type. A run starts on a unit boundary of its tensor and ends on one or at the tensor's end. */
+#ifndef WRI_CODEC_CODEC_H
+#define WRI_CODEC_CODEC_H
+
+#include <wring/plugin.h>
+
+#define WRI_STAGES_MAX 5
+#define WRI_SPEC_MAX 256
+
+/* A parsed chain. An `ef` stage is taken out of the list into `feedback`; stage[0..nstages) ends with
+ * a quantiser (`none` where the spec names none). */
+struct wring_codec {
+    char spec[WRI_SPEC_MAX]; /* canonical */
+    uint64_t digest;         /* hash of spec: equal on all ranks, part of every frame */
+    struct wring_stage stage[WRI_STAGES_MAX];
+    size_t nstages;
+    bool feedback;
+    float beta; /* weight of the residual */
+    bool exact; /* codec none: every type, bytes as they are */
+};
+
+/* The INDEX-th codec of the registry, NULL past the end; by name; by wire id. */
+const struct wring_codec_ops *wri_codec_at(size_t index);
+const struct wring_codec_ops *wri_codec_find(const char *name, size_t length);
+
+/* The calls of one stage's `next`: sizes and work of the rest of the chain. */
+size_t wri_stage_nbytes(const struct wring_stage *stage, size_t count);
+size_t wri_stage_scratch_nbytes(const struct wring_stage *stage, size_t count);
+
+/* Elements that tensors of COUNT elements are cut by: the chain's unit, or COUNT for whole-tensor
+ * units; at least 1. */
+size_t wri_codec_unit(const wring_codec *codec, size_t count);
+bool wri_codec_whole_unit(const wring_codec *codec);
+
+/* WRING_OK if the codec takes DTYPE with OP; else WRING_E_UNSUPPORTED with a message. */
+wring_status wri_codec_accepts(const wring_codec *codec, wring_dtype dtype, wring_op op);
+
+/* Encoded bytes of a run: exact for FIXED, else the bound; a multiple of 4. And working memory for
+ * encoding or decoding it, to be 64-byte aligned. */
+size_t wri_codec_nbytes(const wring_codec *codec, wring_dtype dtype, size_t count);
+size_t wri_codec_scratch_nbytes(const wring_codec *codec, wring_dtype dtype, size_t count);
+
+/* DTYPE is the type that travels. SRC_DTYPE is it or its accumulator type. */
+struct wri_encode_run {
+    const wring_codec *codec;
+    wring_dtype dtype, src_dtype;
+    const void *src;
+    size_t count;
+    const float *residual_in; /* NULL: none */
+    float *residual_out;      /* NULL: not wanted */
+    struct wring_random_key random;
+    uint64_t first; /* index in the tensor of src[0] */
+    void *dst;      /* 4-byte aligned, wri_codec_nbytes() bytes */
+    void *scratch;
+    bool nonfinite; /* out: ORed */
+};
+wring_status wri_codec_encode_run(struct wri_encode_run *run);
+
+/* DST_DTYPE is DTYPE or its accumulator type. With `add`, reduces with OP into DST, which then is of
+ * the accumulator type; only SUM and AVG for lossy codecs. */
+struct wri_decode_run {
+    const wring_codec *codec;
+    wring_dtype dtype, dst_dtype;
+    const void *src; /* hostile */
+    size_t nbytes;   /* must equal wri_codec_nbytes() */
+    void *dst;
+    size_t count;
+    bool add;
+    wring_op op;
+    void *scratch;
+};
+wring_status wri_codec_decode_run(const struct wri_decode_run *run);
+
+/* Set the thread's floating-point mode to round-to-nearest without flush-to-zero, as all codecs
+ * assume, and put back what was there. */
+unsigned wri_float_mode_enter(void);
+void wri_float_mode_leave(unsigned saved);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A named gradient and its state. The first four have the contracts of their wring_ twins. */
+#ifndef WRI_COLLECTIVE_TENSOR_H
+#define WRI_COLLECTIVE_TENSOR_H
+
+#include <wring/wring.h>
+
+wring_status wri_tensor_create(wring_comm *comm, const char *name, wring_dtype dtype, int ndim,
+                               const size_t *shape, const wring_tensor_options *options,
+                               wring_tensor **tensor_out);
+void wri_tensor_destroy(wring_tensor *tensor);
+size_t wri_tensor_count(const wring_tensor *tensor);
+size_t wri_tensor_state_nbytes(const wring_tensor *tensor);
+
+/* The codec that calls on the tensor use, and its type. */
+const wring_codec *wri_tensor_codec(const wring_tensor *tensor);
+wring_dtype wri_tensor_dtype(const wring_tensor *tensor);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How ranks find each other before any transport is connected: one allgather of small blobs over TCP
+ * through rank 0, as a state machine that never blocks; and who this process is, from the launcher. */
+#ifndef WRI_TRANSPORT_RENDEZVOUS_H
+#define WRI_TRANSPORT_RENDEZVOUS_H
+
+#include <wring/wring.h>
+#include "base/config.h"
+
+/* What the launcher says. `job` seeds the identity check and the derived port. */
+struct wri_launch {
+    int rank, nranks, local_rank, local_nranks; /* local ones -1 and 0 if unknown */
+    char host[WRI_CONFIG_TEXT_MAX];             /* where rank 0 listens; "" for one rank */
+    int port;
+    uint64_t job;         /* hash of the job's identity */
+    const char *launcher; /* "wring", "torchrun", "Open MPI" */
+};
+
+/* Ask the settings, torchrun's variables, Open MPI's, in this order. WRING_E_CONFIG if they
+ * contradict each other or none is there; the message says what to set. */
+wring_status wri_launch_detect(const struct wri_config *config, struct wri_launch *launch_out);
+
+struct wri_rendezvous;
+
+/* A listening socket on HOST (numeric or name) and *PORT (0: any; updated). */
+wring_status wri_rendezvous_listen(const char *host, int *port, int *fd_out);
+
+/* Begin: rank 0 listens on HOST:PORT, or uses LISTEN_FD if it is not -1 (taken over in any case);
+ * others connect, retrying until the deadline. BLOB is this rank's contribution. */
+wring_status wri_rendezvous_open(const char *host, int port, int listen_fd, uint64_t job, int rank,
+                                 int nranks, const void *blob, size_t nbytes, int timeout_ms,
+                                 struct wri_rendezvous **rendezvous_out);
+
+/* WRING_AGAIN until all blobs are here. WRING_E_TIMEOUT names the missing ranks. Sleeps at most
+ * WAIT_MS for a socket. Strangers and garbage are dropped without harm. */
+wring_status wri_rendezvous_poll(struct wri_rendezvous *rendezvous, int wait_ms);
+
+/* After WRING_OK: rank's blob, valid until close. And a nonce that rank 0 drew, equal on all ranks. */
+const void *wri_rendezvous_blob(const struct wri_rendezvous *rendezvous, int rank, size_t *nbytes);
+uint64_t wri_rendezvous_nonce(const struct wri_rendezvous *rendezvous);
+
+void wri_rendezvous_close(struct wri_rendezvous *rendezvous);
+
+#endif

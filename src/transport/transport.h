@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Internal calls of the transport layer: the registry, and modules opened at first use. */
+#ifndef WRI_TRANSPORT_TRANSPORT_H
+#define WRI_TRANSPORT_TRANSPORT_H
+
+#include <wring/plugin.h>
+
+/* Table of the named transport, its module loaded from FOLDER (empty: beside the library). A module
+ * stays loaded for the life of the process. WRING_E_MODULE says what is missing and how to get it. */
+wring_status wri_transport_find(const char *name, const char *folder,
+                                const struct wring_transport_ops **ops_out);
+
+/* The INDEX-th transport for people (loads its module to find out); false past the end. */
+bool wri_transport_info(size_t index, const char *folder, wring_info *info_out);
+
+extern const struct wring_host_services wri_host_services;
+
+/* Build hash that library and modules must share. */
+extern const char wri_build_hash[];
+
+/* Faults of transport `self`, for tests: called for each message when it is to be delivered, in the
+ * seeded order. `drop` loses it, `delay` puts it back for later, `cut` loses the peer: from then on
+ * SRC and DST see each other as lost. */
+enum wri_self_fault { WRI_SELF_DELIVER, WRI_SELF_DROP, WRI_SELF_DELAY, WRI_SELF_CUT };
+typedef enum wri_self_fault (*wri_self_fault_fn)(void *arg, int src, int dst, uint64_t tag,
+                                                 void *data, size_t nbytes);
+void wri_self_set_fault(void *self, wri_self_fault_fn fn, void *arg);
+
+#endif
