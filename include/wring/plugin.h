@@ -191,8 +191,11 @@ struct wring_transport_ops {
 
     /* Make progress; true if anything moved. Never blocks. */
     bool (*progress)(void *self);
-    /* Sleep until there may be something to do, `wake` is called, or TIMEOUT_MS has passed. The one
-     * slot that is called without the context's lock, so concurrently with any other but `close`. */
+    /* Prepare to sleep: true if nothing can be done until `wait` returns, false to go on polling. */
+    bool (*arm)(void *self);
+    /* After arm answered true: sleep until there may be something to do, `wake` is called, or
+     * TIMEOUT_MS has passed. The one slot called without the context's lock, so concurrently with any
+     * other but `close`; it may touch nothing but file descriptors. */
     void (*wait)(void *self, int timeout_ms);
     void (*wake)(void *self); /* any thread */
 };
