@@ -25,6 +25,10 @@ struct wri_config {
  * accepted; unknown WRING_* variables are warned about once. */
 wring_status wri_config_load(struct wri_config *config_out);
 
+/* One WORD or FLAG setting, for what must be known before a context exists. A bad value counts as not
+ * set here: wri_config_load is what refuses it. */
+int wri_config_word(const char *env);
+
 /* The INDEX-th setting as text for people; false past the end. */
 bool wri_config_info(size_t index, wring_info *info_out);
 

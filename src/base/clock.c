@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which clock: the monotonic one, so that time-outs survive a change of the date. */
+#include "base/clock.h"
+
+#include <time.h>
+
+int64_t wri_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
