@@ -48,7 +48,7 @@ int wring_version(void)
 }
 
 /* The arguments may point into the old message, so the new one is built beside it. */
-wring_status wri_fail(wring_status status, const char *format, ...)
+wring_status(wri_fail)(wring_status status, const char *format, ...)
 {
     char message[MESSAGE_MAX];
     va_list arguments;

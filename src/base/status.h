@@ -14,6 +14,15 @@ wring_status wri_fail(wring_status status, const char *format, ...)
 wring_status wri_fail_context(wring_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The same as an expression whose value the compiler can see: it then knows that a failing function
+ * has set no output, and warns of none. */
+#define wri_fail(status, ...)                                                                      \
+    ({                                                                                             \
+        wring_status wri_fail_status = (status);                                                   \
+        wri_fail(wri_fail_status, __VA_ARGS__);                                                    \
+        wri_fail_status;                                                                           \
+    })
+
 #define WRI_FAIL(...) return wri_fail(__VA_ARGS__)
 
 #define WRI_TRY(expression)                                                                        \
