@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a setting is and what it is set to. Values and help both come from config.def, so they cannot
- * disagree; numbers are read in the C locale whatever the program has set. An empty variable counts
- * as not set. */
+/* What a setting is and what it is set to. Values and help both come from config.def, so they
+ * cannot disagree; numbers are read in the C locale whatever the program has set. An empty variable
+ * counts as not set. */
 #include "base/config.h"
 
 #include <inttypes.h>
@@ -28,8 +28,16 @@ struct setting {
 
 static const struct setting settings[] = {
 #define WRI_SETTING(kind, field, env, def, min, max, choices, help)                                \
-    {kind, env, def, choices, help, offsetof(struct wri_config, field), (int64_t)(min),            \
-     (int64_t)(max), (double)(min), (double)(max)},
+    {kind,                                                                                         \
+     env,                                                                                          \
+     def,                                                                                          \
+     choices,                                                                                      \
+     help,                                                                                         \
+     offsetof(struct wri_config, field),                                                           \
+     (int64_t)(min),                                                                               \
+     (int64_t)(max),                                                                               \
+     (double)(min),                                                                                \
+     (double)(max)},
 #include "base/config.def"
 #undef WRI_SETTING
 };
@@ -40,7 +48,7 @@ static const struct setting settings[] = {
 static const char *const foreign[] = {"WRING_UCX_", "WRING_SPAWN_", "WRING_LISTEN_FD",
                                       "WRING_BIN",  "WRING_LIB",    "WRING_SOURCE"};
 
-/* ---- numbers and words --------------------------------------------------------------------------- */
+/* ---- numbers and words ----------------------------------------------------------------------- */
 
 static size_t digits(const char *text)
 {
@@ -144,7 +152,7 @@ static bool parse_word(const char *text, const char *choices, int *index_out)
     return false;
 }
 
-/* ---- settings ------------------------------------------------------------------------------------ */
+/* ---- settings -------------------------------------------------------------------------------- */
 
 static bool parse_limited(const struct setting *setting, const char *text, int64_t *value_out)
 {
@@ -208,8 +216,9 @@ static void describe(const struct setting *setting, char *out, size_t capacity)
                  setting->int_max);
         break;
     case BYTES:
-        snprintf(out, capacity, "bytes from %" PRId64 " to %" PRId64 ", with K, M or G for 2^10, "
-                 "2^20, 2^30", setting->int_min, setting->int_max);
+        snprintf(out, capacity,
+                 "bytes from %" PRId64 " to %" PRId64 ", K, M, G meaning 2^10, 2^20, 2^30",
+                 setting->int_min, setting->int_max);
         break;
     case REAL:
         snprintf(out, capacity, "a number from %g to %g", setting->real_min, setting->real_max);
@@ -231,8 +240,8 @@ static wring_status load_setting(const struct setting *setting, struct wri_confi
         return WRING_OK;
     char accepted[160];
     describe(setting, accepted, sizeof(accepted));
-    return wri_fail(WRING_E_CONFIG, "%s=%s: expected %s", setting->env,
-                    text ? text : setting->def, accepted);
+    return wri_fail(WRING_E_CONFIG, "%s=%s: expected %s", setting->env, text ? text : setting->def,
+                    accepted);
 }
 
 static bool is_setting(const char *name, size_t length)

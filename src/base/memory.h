@@ -40,8 +40,8 @@ wring_status wri_strdup(const char *text, char **out);
 void wri_alloc_fail_at(uint64_t n);
 uint64_t wri_alloc_count(void);
 
-/* An arena is used in two passes with the same code: a first one with base == NULL only adds up what
- * is wanted, then wri_arena_open allocates it, and a second pass hands out the parts. */
+/* An arena is used in two passes with the same code: a first one with base == NULL only adds up
+ * what is wanted, then wri_arena_open allocates it, and a second pass hands out the parts. */
 struct wri_arena {
     unsigned char *base;
     size_t used, capacity;

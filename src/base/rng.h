@@ -23,10 +23,9 @@ static WRI_HD inline struct wri_philox wri_philox4x32_10(struct wri_philox count
     for (int round = 0; round < 10; round++) {
         uint64_t product0 = (uint64_t)0xD2511F53u * counter.word[0];
         uint64_t product1 = (uint64_t)0xCD9E8D57u * counter.word[2];
-        struct wri_philox next = {{(uint32_t)(product1 >> 32) ^ counter.word[1] ^ key0,
-                                   (uint32_t)product1,
-                                   (uint32_t)(product0 >> 32) ^ counter.word[3] ^ key1,
-                                   (uint32_t)product0}};
+        struct wri_philox next = {
+            {(uint32_t)(product1 >> 32) ^ counter.word[1] ^ key0, (uint32_t)product1,
+             (uint32_t)(product0 >> 32) ^ counter.word[3] ^ key1, (uint32_t)product0}};
         counter = next;
         key0 += 0x9E3779B9u;
         key1 += 0xBB67AE85u;
@@ -40,8 +39,8 @@ static WRI_HD inline struct wri_philox wri_random_block(const struct wring_rando
 {
     uint64_t low = key->seed ^ (key->step * 0x9E3779B97F4A7C15u);
     uint64_t high = key->tensor ^ ((uint64_t)key->rank << 32);
-    struct wri_philox counter = {{(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)high,
-                                  (uint32_t)(high >> 32)}};
+    struct wri_philox counter = {
+        {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)high, (uint32_t)(high >> 32)}};
     return wri_philox4x32_10(counter, (uint32_t)low, (uint32_t)(low >> 32));
 }
 
