@@ -21,11 +21,19 @@ struct wring_codec {
     bool exact; /* codec none: every type, bytes as they are */
 };
 
-/* The INDEX-th codec of the registry, NULL past the end; by name; by wire id. */
+/* The INDEX-th stage of the registry, NULL past the end; and by name of LENGTH characters. */
 const struct wring_codec_ops *wri_codec_at(size_t index);
 const struct wring_codec_ops *wri_codec_find(const char *name, size_t length);
 
-/* The calls of one stage's `next`: sizes and work of the rest of the chain. */
+/* The INDEX-th stage for people: value is its accepted form, detail its parameters one a line. False
+ * past the end. The strings stay valid until the thread's next call. */
+bool wri_codec_info(size_t index, wring_info *info_out);
+
+/* A codec from its text; WRING_E_SPEC names the stage, its position and the accepted form. */
+wring_status wri_codec_create(const char *spec, wring_codec **codec_out);
+void wri_codec_destroy(wring_codec *codec);
+
+/* What a stage calls for the rest of the chain, its `next`: sizes as in wring_codec_ops. */
 size_t wri_stage_nbytes(const struct wring_stage *stage, size_t count);
 size_t wri_stage_scratch_nbytes(const struct wring_stage *stage, size_t count);
 
@@ -37,8 +45,9 @@ bool wri_codec_whole_unit(const wring_codec *codec);
 /* WRING_OK if the codec takes DTYPE with OP; else WRING_E_UNSUPPORTED with a message. */
 wring_status wri_codec_accepts(const wring_codec *codec, wring_dtype dtype, wring_op op);
 
-/* Encoded bytes of a run: exact for FIXED, else the bound; a multiple of 4. And working memory for
- * encoding or decoding it, to be 64-byte aligned. */
+/* Encoded bytes of a run: exact for FIXED, else the bound; a multiple of 4; 0 for count 0, a type
+ * that the codec does not take, or more than 2^56 elements. And working memory for encoding or
+ * decoding it, to be 64-byte aligned. */
 size_t wri_codec_nbytes(const wring_codec *codec, wring_dtype dtype, size_t count);
 size_t wri_codec_scratch_nbytes(const wring_codec *codec, wring_dtype dtype, size_t count);
 
@@ -52,7 +61,7 @@ struct wri_encode_run {
     float *residual_out;      /* NULL: not wanted */
     struct wring_random_key random;
     uint64_t first; /* index in the tensor of src[0] */
-    void *dst;      /* 4-byte aligned, wri_codec_nbytes() bytes */
+    void *dst;      /* wri_codec_nbytes() bytes, aligned to 4 and to the size of DTYPE */
     void *scratch;
     bool nonfinite; /* out: ORed */
 };
@@ -63,7 +72,7 @@ wring_status wri_codec_encode_run(struct wri_encode_run *run);
 struct wri_decode_run {
     const wring_codec *codec;
     wring_dtype dtype, dst_dtype;
-    const void *src; /* hostile */
+    const void *src; /* hostile bytes, aligned to 4 and to the size of DTYPE */
     size_t nbytes;   /* must equal wri_codec_nbytes() */
     void *dst;
     size_t count;
