@@ -216,6 +216,7 @@ WRING_API wring_status wring_comm_create_local(wring_context *context, int nrank
 /* Unfinished requests end with WRING_E_ABORTED. Tensors and schedulers must be gone. */
 WRING_API void wring_comm_destroy(wring_comm *comm);
 
+/* This process's rank, and the number of ranks. */
 WRING_API int wring_comm_rank(const wring_comm *comm);
 WRING_API int wring_comm_size(const wring_comm *comm);
 
@@ -341,6 +342,7 @@ typedef struct wring_scheduler_options {
 } wring_scheduler_options;
 #define WRING_SCHEDULER_OPTIONS_INIT {.size = sizeof(wring_scheduler_options), .op = WRING_AVG}
 
+/* OPTIONS may be NULL. Destroying waits for what is in flight. */
 WRING_API wring_status wring_scheduler_create(wring_comm *comm,
                                               const wring_scheduler_options *options,
                                               wring_scheduler **scheduler_out);
