@@ -1,0 +1,630 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Transport `ucx`: InfiniBand, RoCE, TCP and shared memory through UCX's tag-matching calls.
+ *
+ * It decides how UCX is set up so that a dead peer is always noticed, and when a peer counts as lost.
+ * UCX reports a failed connection by a callback, but never ends a posted receive because of it; so
+ * receives are kept in a list per peer and are cancelled here. A peer that closes politely looks the
+ * same as one that died, and what it sent last may still lie unread in another queue: a failed peer
+ * is declared lost only after a progress call that found nothing left to read.
+ *
+ * One worker serves all endpoints of the context, because tags already name the communicator. Nothing
+ * of libwring is called but the host services. No memory is allocated per message once the pool of
+ * requests has grown to the number in flight.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/queue.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <ucp/api/ucp.h>
+
+#include <wring/plugin.h>
+
+#define REQUESTS_PER_SLAB 64
+#define REQUEST_ALIGN 64
+#define NAME_NBYTES 64              /* of the name that opens an address: "host:pid" */
+#define LOST_NS (100 * 1000000LL)   /* a failed peer is declared lost after this, even in traffic */
+#define CLOSE_NS (2000 * 1000000LL) /* patience with peers that do not take what was sent last */
+
+struct ucx;
+
+struct request {
+    TAILQ_ENTRY(request) link; /* in its peer's receives, or in the free list */
+    struct ucx *ucx;
+    struct peer *peer; /* holds a reference */
+    uint64_t tag;
+    size_t nbytes; /* capacity, then received bytes */
+    ucs_status_t status;
+    bool receives, done, abandoned;
+};
+TAILQ_HEAD(request_queue, request);
+
+struct peer {
+    TAILQ_ENTRY(peer) link; /* in ucx->failing while failed and not yet lost, or in ucx->closing */
+    struct ucx *ucx;
+    ucp_ep_h ep;
+    void *close_request; /* UCX's, while in ucx->closing: of the flush, then of the end */
+    bool flushed;
+    int references;
+    int abandoned_sends;
+    struct request_queue receives; /* unfinished */
+    ucs_status_t error;            /* UCS_OK, or what UCX's callback said */
+    int64_t failed_ns;
+    bool lost;
+    char name[NAME_NBYTES];
+};
+TAILQ_HEAD(peer_queue, peer);
+
+struct slab {
+    struct slab *next;
+};
+
+struct ucx {
+    const struct wring_host_services *host;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    ucp_address_t *address;
+    size_t address_nbytes;
+    size_t request_nbytes; /* bytes that UCX wants in front of a request */
+    struct request_queue free;
+    struct slab *slabs;
+    struct peer_queue failing, closing;
+    int worker_fd, wake_fd;
+    char name[NAME_NBYTES];
+};
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* UCX keeps its own part of a request in the bytes before it. */
+static wring_status pool_grow(struct ucx *ucx)
+{
+    size_t front = (ucx->request_nbytes + REQUEST_ALIGN - 1) / REQUEST_ALIGN * REQUEST_ALIGN;
+    size_t stride = (front + sizeof(struct request) + REQUEST_ALIGN - 1) / REQUEST_ALIGN * REQUEST_ALIGN;
+    size_t nbytes = REQUEST_ALIGN + REQUESTS_PER_SLAB * stride;
+    char *block = aligned_alloc(REQUEST_ALIGN, nbytes);
+    if (!block)
+        return ucx->host->fail(WRING_E_MEMORY, "ucx: no memory for requests");
+    memset(block, 0, nbytes);
+    struct slab *slab = (struct slab *)block;
+    slab->next = ucx->slabs;
+    ucx->slabs = slab;
+    for (int i = 0; i < REQUESTS_PER_SLAB; i++) {
+        char *start = block + REQUEST_ALIGN + (size_t)i * stride;
+        TAILQ_INSERT_TAIL(&ucx->free, (struct request *)(start + front), link);
+    }
+    return WRING_OK;
+}
+
+static wring_status request_take(struct peer *peer, uint64_t tag, struct request **request_out)
+{
+    struct ucx *ucx = peer->ucx;
+    if (TAILQ_EMPTY(&ucx->free)) {
+        wring_status status = pool_grow(ucx);
+        if (status != WRING_OK)
+            return status;
+    }
+    struct request *request = TAILQ_FIRST(&ucx->free);
+    TAILQ_REMOVE(&ucx->free, request, link);
+    *request = (struct request){.ucx = ucx, .peer = peer, .tag = tag};
+    peer->references++;
+    *request_out = request;
+    return WRING_OK;
+}
+
+static void peer_release(struct peer *peer)
+{
+    if (--peer->references == 0)
+        free(peer);
+}
+
+static void request_free(struct request *request)
+{
+    peer_release(request->peer);
+    TAILQ_INSERT_HEAD(&request->ucx->free, request, link);
+}
+
+static void request_finish(struct request *request, ucs_status_t status)
+{
+    request->done = true;
+    request->status = status;
+    if (request->receives)
+        TAILQ_REMOVE(&request->peer->receives, request, link);
+    if (request->abandoned) {
+        request->peer->abandoned_sends -= !request->receives;
+        request_free(request);
+    }
+}
+
+static void on_sent(void *handle, ucs_status_t status, void *user_data)
+{
+    (void)user_data;
+    request_finish(handle, status);
+}
+
+static void on_received(void *handle, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                        void *user_data)
+{
+    struct request *request = handle;
+    (void)user_data;
+    if (status == UCS_OK)
+        request->nbytes = info->length;
+    request_finish(request, status);
+}
+
+/* The status of a finished request, with its message. */
+static wring_status request_result(const struct request *request)
+{
+    const struct wring_host_services *host = request->ucx->host;
+    const struct peer *peer = request->peer;
+    unsigned long long tag = request->tag;
+    ucs_status_t status = request->status;
+    if (status == UCS_OK)
+        return WRING_OK;
+    if (status == UCS_ERR_MESSAGE_TRUNCATED)
+        return host->fail(WRING_E_MISMATCH,
+                          "ucx: the message of %s, tag 0x%llx, is longer than the %zu bytes expected",
+                          peer->name, tag, request->nbytes);
+    if (status == UCS_ERR_NO_MEMORY)
+        return host->fail(WRING_E_MEMORY, "ucx: no memory for a message, tag 0x%llx", tag);
+    if (status == UCS_ERR_CANCELED && peer->error == UCS_OK)
+        return host->fail(WRING_E_ABORTED, "ucx: message tag 0x%llx was given up", tag);
+    return host->fail(WRING_E_PEER_LOST, "ucx: lost %s, tag 0x%llx: %s", peer->name, tag,
+                      ucs_status_string(peer->error != UCS_OK ? peer->error : status));
+}
+
+/* ---- peers ----------------------------------------------------------------------------------- */
+
+static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    struct peer *peer = arg;
+    (void)ep;
+    if (peer->error != UCS_OK)
+        return;
+    peer->error = status;
+    peer->failed_ns = now_ns();
+    TAILQ_INSERT_TAIL(&peer->ucx->failing, peer, link);
+}
+
+/* End all receives from the peer. A receive whose data is already arriving is not cancelled by UCX
+ * but ended by it, well or ill. */
+static void cancel_receives(struct peer *peer)
+{
+    struct request *request = TAILQ_FIRST(&peer->receives);
+    while (request) {
+        struct request *next = TAILQ_NEXT(request, link);
+        ucp_request_cancel(peer->ucx->worker, request);
+        request = next;
+    }
+}
+
+static void declare_lost(struct ucx *ucx, bool idle)
+{
+    struct peer *peer = TAILQ_FIRST(&ucx->failing);
+    while (peer) {
+        struct peer *next = TAILQ_NEXT(peer, link);
+        if (idle || now_ns() - peer->failed_ns > LOST_NS) {
+            TAILQ_REMOVE(&ucx->failing, peer, link);
+            peer->lost = true;
+            cancel_receives(peer);
+        }
+        peer = next;
+    }
+}
+
+/* End the connection of a peer in ucx->closing, whatever is still under way on it. */
+static void end_connection(struct peer *peer)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                 .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    if (UCS_PTR_IS_PTR(peer->close_request))
+        ucp_request_free(peer->close_request);
+    peer->close_request = ucp_ep_close_nbx(peer->ep, &param);
+    peer->flushed = true;
+}
+
+/* Take the next step of each connection on its way down. */
+static void advance_closing(struct ucx *ucx)
+{
+    struct peer *peer = TAILQ_FIRST(&ucx->closing);
+    while (peer) {
+        struct peer *next = TAILQ_NEXT(peer, link);
+        bool waits = UCS_PTR_IS_PTR(peer->close_request) &&
+                     ucp_request_check_status(peer->close_request) == UCS_INPROGRESS;
+        if (!waits && !peer->flushed) {
+            end_connection(peer);
+        } else if (!waits) {
+            if (UCS_PTR_IS_PTR(peer->close_request))
+                ucp_request_free(peer->close_request);
+            TAILQ_REMOVE(&ucx->closing, peer, link);
+            peer_release(peer);
+        }
+        peer = next;
+    }
+}
+
+static bool ucx_progress(void *self)
+{
+    struct ucx *ucx = self;
+    bool moved = ucp_worker_progress(ucx->worker) != 0;
+    if (!TAILQ_EMPTY(&ucx->failing)) {
+        declare_lost(ucx, !moved);
+        moved = true;
+    }
+    advance_closing(ucx);
+    return moved;
+}
+
+/* The connection goes down in the background, after a flush, so that what was sent last arrives. Not
+ * so where that would wait for ever: on a failed one, or for a send that its owner gave up. */
+static void ucx_peer_close(void *self)
+{
+    static const ucp_request_param_t plain = {.op_attr_mask = 0};
+    struct peer *peer = self;
+    if (!peer)
+        return;
+    struct ucx *ucx = peer->ucx;
+    cancel_receives(peer);
+    if (peer->error != UCS_OK && !peer->lost)
+        TAILQ_REMOVE(&ucx->failing, peer, link);
+    TAILQ_INSERT_TAIL(&ucx->closing, peer, link);
+    if (peer->error == UCS_OK && peer->abandoned_sends == 0)
+        peer->close_request = ucp_ep_flush_nbx(peer->ep, &plain);
+    advance_closing(ucx);
+}
+
+/* An address is a NUL-padded name for messages, then UCX's worker address. */
+static wring_status ucx_endpoint_address(void *self, void *address, size_t *nbytes)
+{
+    struct ucx *ucx = self;
+    size_t needed = NAME_NBYTES + ucx->address_nbytes;
+    if (*nbytes < needed)
+        return ucx->host->fail(WRING_E_FULL, "ucx: an address needs %zu bytes, there is room for %zu; "
+                               "UCX_NET_DEVICES with fewer devices makes it shorter", needed, *nbytes);
+    memcpy(address, ucx->name, NAME_NBYTES);
+    memcpy((char *)address + NAME_NBYTES, ucx->address, ucx->address_nbytes);
+    *nbytes = needed;
+    return WRING_OK;
+}
+
+static wring_status ucx_peer_open(void *self, const void *address, size_t nbytes, void **peer_out)
+{
+    struct ucx *ucx = self;
+    if (nbytes <= NAME_NBYTES || nbytes > WRING_ADDRESS_MAX)
+        return ucx->host->fail(WRING_E_ARGUMENT, "ucx: %zu bytes are not an address", nbytes);
+    struct peer *peer = calloc(1, sizeof *peer);
+    if (!peer)
+        return ucx->host->fail(WRING_E_MEMORY, "ucx: no memory for a peer");
+    peer->ucx = ucx;
+    peer->references = 1;
+    TAILQ_INIT(&peer->receives);
+    memcpy(peer->name, address, NAME_NBYTES - 1);
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = (const ucp_address_t *)((const char *)address + NAME_NBYTES),
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = on_failure, .arg = peer},
+    };
+    ucs_status_t status = ucp_ep_create(ucx->worker, &params, &peer->ep);
+    if (status != UCS_OK) {
+        free(peer);
+        return ucx->host->fail(WRING_E_PEER_LOST, "ucx: no way to %.*s: %s", NAME_NBYTES,
+                               (const char *)address, ucs_status_string(status));
+    }
+    *peer_out = peer;
+    return WRING_OK;
+}
+
+static wring_status ucx_peer_status(void *self)
+{
+    const struct peer *peer = self;
+    if (!peer->lost)
+        return WRING_OK;
+    return peer->ucx->host->fail(WRING_E_PEER_LOST, "ucx: lost %s: %s", peer->name,
+                                 ucs_status_string(peer->error));
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static wring_status ucx_send(void *self, uint64_t tag, const void *data, size_t nbytes,
+                             void **request_out)
+{
+    struct peer *peer = self;
+    struct request *request = NULL;
+    wring_status status = request_take(peer, tag, &request);
+    if (status != WRING_OK)
+        return status;
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .request = request,
+        .cb.send = on_sent,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+    ucs_status_ptr_t started = ucp_tag_send_nbx(peer->ep, data, nbytes, tag, &param);
+    if (UCS_PTR_IS_PTR(started)) {
+        *request_out = request;
+        return WRING_OK;
+    }
+    request->status = UCS_PTR_STATUS(started);
+    status = request_result(request);
+    request_free(request);
+    if (status == WRING_OK)
+        *request_out = NULL;
+    return status;
+}
+
+/* A message of a lost peer may have come before the loss, so the receive is tried all the same. */
+static wring_status ucx_recv(void *self, void *from, uint64_t tag, void *data, size_t capacity,
+                             void **request_out)
+{
+    struct ucx *ucx = self;
+    struct peer *peer = from;
+    struct request *request = NULL;
+    wring_status status = request_take(peer, tag, &request);
+    if (status != WRING_OK)
+        return status;
+    request->receives = true;
+    request->nbytes = capacity;
+    TAILQ_INSERT_TAIL(&peer->receives, request, link);
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+        .request = request,
+        .cb.recv = on_received,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+    ucs_status_ptr_t started = ucp_tag_recv_nbx(ucx->worker, data, capacity, tag, UINT64_MAX, &param);
+    if (!UCS_PTR_IS_PTR(started))
+        request_finish(request, UCS_PTR_STATUS(started));
+    else if (peer->lost && !request->done)
+        ucp_request_cancel(ucx->worker, request);
+    *request_out = request;
+    return WRING_OK;
+}
+
+static wring_status ucx_test(void *self, void *handle, size_t *nbytes_out)
+{
+    struct request *request = handle;
+    (void)self;
+    if (!request->done)
+        return WRING_AGAIN;
+    wring_status status = request_result(request);
+    if (status == WRING_OK)
+        *nbytes_out = request->nbytes;
+    request_free(request);
+    return status;
+}
+
+/* UCX can take back an unmatched receive at once; anything else is left to end by itself. */
+static void ucx_cancel(void *self, void *handle)
+{
+    struct ucx *ucx = self;
+    struct request *request = handle;
+    if (request->done) {
+        request_free(request);
+        return;
+    }
+    request->abandoned = true;
+    request->peer->abandoned_sends += !request->receives;
+    if (request->receives)
+        ucp_request_cancel(ucx->worker, request);
+}
+
+/* ---- sleeping -------------------------------------------------------------------------------- */
+
+static bool ucx_arm(void *self)
+{
+    struct ucx *ucx = self;
+    return TAILQ_EMPTY(&ucx->failing) && ucp_worker_arm(ucx->worker) == UCS_OK;
+}
+
+static void ucx_wait(void *self, int timeout_ms)
+{
+    const struct ucx *ucx = self;
+    struct pollfd events[2] = {{.fd = ucx->worker_fd, .events = POLLIN},
+                               {.fd = ucx->wake_fd, .events = POLLIN}};
+    uint64_t count;
+    if (poll(events, 2, timeout_ms) > 0 && (events[1].revents & POLLIN) &&
+        read(ucx->wake_fd, &count, sizeof count) < 0)
+        return; /* another thread took the signal: awake all the same */
+}
+
+static void ucx_wake(void *self)
+{
+    const struct ucx *ucx = self;
+    uint64_t one = 1;
+    ssize_t written = write(ucx->wake_fd, &one, sizeof one);
+    (void)written; /* can only fail when the counter is full, and then the sleeper is awake */
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+/* Defaults of ours, each unless the user set the variable. Keys are those of UCX's tables. */
+static const struct {
+    const char *key, *value;
+    const char *variables[2];
+} defaults[] = {
+    /* Shared memory is left out in peer error mode unless it checks for dead peers too. */
+    {"MM_ERROR_HANDLING", "y", {"UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING"}},
+    {"KEEPALIVE_INTERVAL", "1s", {"UCX_KEEPALIVE_INTERVAL", "WRING_UCX_KEEPALIVE_INTERVAL"}},
+};
+
+static bool user_decided(const char *const variables[2])
+{
+    return getenv(variables[0]) || getenv(variables[1]);
+}
+
+static ucs_status_t read_config(const struct ucx *ucx, ucp_config_t **config_out)
+{
+    ucs_status_t status = ucp_config_read("WRING", NULL, config_out);
+    if (status != UCS_OK)
+        return status;
+    for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
+        if (user_decided(defaults[i].variables))
+            continue;
+        status = ucp_config_modify(*config_out, defaults[i].key, defaults[i].value);
+        if (status != UCS_OK)
+            ucx->host->log(WRING_LOG_WARN, "ucx: this version does not know %s=%s: %s",
+                           defaults[i].key, defaults[i].value, ucs_status_string(status));
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t open_context(struct ucx *ucx)
+{
+    ucp_config_t *config = NULL;
+    ucs_status_t status = read_config(ucx, &config);
+    if (status != UCS_OK)
+        return status;
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
+                           .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP,
+                           .name = "wring"};
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE};
+    status = ucp_init(&params, config, &ucx->context);
+    ucp_config_release(config);
+    if (status == UCS_OK)
+        status = ucp_context_query(ucx->context, &attr);
+    ucx->request_nbytes = attr.request_size;
+    return status;
+}
+
+static ucs_status_t open_worker(struct ucx *ucx)
+{
+    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                  .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    ucs_status_t status = ucp_worker_create(ucx->context, &params, &ucx->worker);
+    if (status == UCS_OK)
+        status = ucp_worker_get_address(ucx->worker, &ucx->address, &ucx->address_nbytes);
+    if (status == UCS_OK)
+        status = ucp_worker_get_efd(ucx->worker, &ucx->worker_fd);
+    return status;
+}
+
+/* Advance the connections that go down until there are none or the time is over. */
+static void drain(struct ucx *ucx, int64_t patience_ns)
+{
+    int64_t end = now_ns() + patience_ns;
+    while (!TAILQ_EMPTY(&ucx->closing) && now_ns() < end)
+        if (!ucx_progress(ucx) && ucx_arm(ucx))
+            ucx_wait(ucx, 10);
+}
+
+static void close_connections(struct ucx *ucx)
+{
+    struct peer *peer;
+    drain(ucx, CLOSE_NS);
+    TAILQ_FOREACH(peer, &ucx->closing, link)
+        if (!peer->flushed) {
+            ucx->host->log(WRING_LOG_WARN, "ucx: %s did not take what was sent to it last", peer->name);
+            end_connection(peer);
+        }
+    drain(ucx, CLOSE_NS);
+}
+
+static void ucx_close(void *self)
+{
+    struct ucx *ucx = self;
+    if (!ucx)
+        return;
+    if (ucx->worker) {
+        close_connections(ucx);
+        if (ucx->address)
+            ucp_worker_release_address(ucx->worker, ucx->address);
+        ucp_worker_destroy(ucx->worker);
+    }
+    if (ucx->context)
+        ucp_cleanup(ucx->context);
+    if (ucx->wake_fd >= 0)
+        close(ucx->wake_fd);
+    while (ucx->slabs) {
+        struct slab *next = ucx->slabs->next;
+        free(ucx->slabs);
+        ucx->slabs = next;
+    }
+    free(ucx);
+}
+
+static wring_status ucx_open(const struct wring_transport_open *options, void **self_out)
+{
+    const struct wring_host_services *host = options->host;
+    char hostname[NAME_NBYTES - 16] = "";
+    struct ucx *ucx = calloc(1, sizeof *ucx);
+    if (!ucx)
+        return host->fail(WRING_E_MEMORY, "ucx: no memory");
+    ucx->host = host;
+    TAILQ_INIT(&ucx->free);
+    TAILQ_INIT(&ucx->failing);
+    TAILQ_INIT(&ucx->closing);
+    gethostname(hostname, sizeof hostname - 1);
+    snprintf(ucx->name, sizeof ucx->name, "%s:%d", hostname, (int)getpid());
+    ucx->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ucs_status_t status = ucx->wake_fd < 0 ? UCS_ERR_IO_ERROR : open_context(ucx);
+    if (status == UCS_OK)
+        status = open_worker(ucx);
+    if (status != UCS_OK) {
+        ucx_close(ucx);
+        return host->fail(WRING_E_SYSTEM, "ucx: cannot start UCX %s: %s", ucp_get_version_string(),
+                          ucs_status_string(status));
+    }
+    *self_out = ucx;
+    return WRING_OK;
+}
+
+/* The worker receives for all endpoints. */
+static wring_status ucx_endpoint_open(void *self, void **endpoint_out)
+{
+    *endpoint_out = self;
+    return WRING_OK;
+}
+
+static void ucx_endpoint_close(void *self)
+{
+    (void)self;
+}
+
+const struct wring_transport_ops wri_transport_ucx = {
+    .size = sizeof(struct wring_transport_ops),
+    .name = "ucx",
+    .summary = "InfiniBand, RoCE, TCP and shared memory through UCX",
+    .caps = WRING_TRANSPORT_HOST,
+    .open = ucx_open,
+    .close = ucx_close,
+    .endpoint_open = ucx_endpoint_open,
+    .endpoint_address = ucx_endpoint_address,
+    .endpoint_close = ucx_endpoint_close,
+    .peer_open = ucx_peer_open,
+    .peer_close = ucx_peer_close,
+    .peer_status = ucx_peer_status,
+    .send = ucx_send,
+    .recv = ucx_recv,
+    .test = ucx_test,
+    .cancel = ucx_cancel,
+    .progress = ucx_progress,
+    .arm = ucx_arm,
+    .wait = ucx_wait,
+    .wake = ucx_wake,
+};
+
+#ifndef WRI_LINKED_ucx
+__attribute__((visibility("default"))) const struct wring_module wring_module = {
+    .size = sizeof(struct wring_module),
+    .abi = WRING_PLUGIN_ABI,
+    .build = WRI_BUILD_HASH,
+    .transport = &wri_transport_ucx,
+};
+#endif
