@@ -84,7 +84,7 @@ static void bad_values_are_refused_by_name(void **state)
         {"WRING_PIECE", "K", "K, M, G meaning"},
         {"WRING_PIECE", "2G", "1073741824"},
         {"WRING_PIECE", "1T", "K, M, G meaning"},
-        {"WRING_PIECE", "9999999999999G", "K, M, G meaning"},
+        {"WRING_PIECE", "17179869184G", "K, M, G meaning"},
         {"WRING_PIECE", "00000000000000000000000000000000000001", "K, M, G meaning"},
         {"WRING_LINK_GBPS", "0", "0.001 to 100000"},
         {"WRING_LINK_GBPS", "nan", "0.001 to 100000"},

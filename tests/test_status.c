@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names, texts and the per-thread message of failures. */
+/* Names and texts of statuses and types, and the per-thread message of failures. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <setjmp.h>
@@ -92,6 +92,24 @@ static void the_version_is_the_header_s(void **state)
                      WRING_VERSION_MAJOR * 10000 + WRING_VERSION_MINOR * 100 + WRING_VERSION_PATCH);
 }
 
+static void every_type_has_its_size_and_name(void **state)
+{
+    (void)state;
+    const struct {
+        wring_dtype dtype;
+        size_t nbytes;
+        const char *name;
+    } cases[] = {{WRING_FLOAT32, 4, "float32"},   {WRING_FLOAT16, 2, "float16"},
+                 {WRING_BFLOAT16, 2, "bfloat16"}, {WRING_FLOAT64, 8, "float64"},
+                 {WRING_INT8, 1, "int8"},         {WRING_UINT8, 1, "uint8"},
+                 {WRING_INT32, 4, "int32"},       {WRING_INT64, 8, "int64"},
+                 {WRING_DTYPE_COUNT, 0, "?"},     {(wring_dtype)-1, 0, "?"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(wring_dtype_size(cases[i].dtype), cases[i].nbytes);
+        assert_string_equal(wring_dtype_name(cases[i].dtype), cases[i].name);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -100,6 +118,7 @@ int main(void)
         cmocka_unit_test(a_long_message_is_cut_not_overrun),
         cmocka_unit_test(try_forwards_only_failures),
         cmocka_unit_test(each_thread_has_its_own_message),
+        cmocka_unit_test(every_type_has_its_size_and_name),
         cmocka_unit_test(the_version_is_the_header_s),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
