@@ -41,7 +41,8 @@ static wring_status check(const wring_codec *codec, wring_dtype dtype, size_t co
         WRI_FAIL(WRING_E_ARGUMENT, "a buffer is NULL for %zu elements", count);
     size_t size = wring_dtype_size(dtype);
     if ((uintptr_t)values % size || (uintptr_t)encoded % size || (uintptr_t)encoded % 4)
-        WRI_FAIL(WRING_E_ARGUMENT, "buffers must be aligned to their elements, encoded ones to 4 bytes");
+        WRI_FAIL(WRING_E_ARGUMENT,
+                 "buffers must be aligned to their elements, encoded ones to 4 bytes");
     if (wri_codec_nbytes(codec, dtype, count) == 0)
         WRI_FAIL(WRING_E_ARGUMENT, "%zu elements are too many", count);
     return WRING_OK;
@@ -59,8 +60,13 @@ wring_status wring_codec_encode(const wring_codec *codec, wring_dtype dtype, con
                  codec->spec, nbytes, count, wring_dtype_name(dtype), dst_nbytes);
     void *scratch;
     WRI_TRY(wri_alloc(wri_codec_scratch_nbytes(codec, dtype, count), 1, &scratch));
-    struct wri_encode_run run = {.codec = codec, .dtype = dtype, .src_dtype = dtype, .src = src,
-                                 .count = count, .dst = dst, .scratch = scratch};
+    struct wri_encode_run run = {.codec = codec,
+                                 .dtype = dtype,
+                                 .src_dtype = dtype,
+                                 .src = src,
+                                 .count = count,
+                                 .dst = dst,
+                                 .scratch = scratch};
     wring_status status = wri_codec_encode_run(&run);
     wri_free(scratch);
     if (status == WRING_OK)
@@ -77,9 +83,16 @@ wring_status wring_codec_decode(const wring_codec *codec, wring_dtype dtype, con
                  wring_dtype_name(dtype));
     void *scratch;
     WRI_TRY(wri_alloc(wri_codec_scratch_nbytes(codec, dtype, count), 1, &scratch));
-    struct wri_decode_run run = {.codec = codec, .dtype = dtype, .dst_dtype = dtype, .src = src,
-                                 .nbytes = src_nbytes, .dst = dst, .count = count, .add = add,
-                                 .op = WRING_SUM, .scratch = scratch};
+    struct wri_decode_run run = {.codec = codec,
+                                 .dtype = dtype,
+                                 .dst_dtype = dtype,
+                                 .src = src,
+                                 .nbytes = src_nbytes,
+                                 .dst = dst,
+                                 .count = count,
+                                 .add = add,
+                                 .op = WRING_SUM,
+                                 .scratch = scratch};
     wring_status status = wri_codec_decode_run(&run);
     wri_free(scratch);
     return status;

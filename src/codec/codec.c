@@ -88,10 +88,14 @@ wring_status wri_codec_accepts(const wring_codec *codec, wring_dtype dtype, wrin
     if (codec->exact)
         return WRING_OK;
     if (dtype > WRING_BFLOAT16)
-        WRI_FAIL(WRING_E_UNSUPPORTED, "codec \"%s\" takes float32, float16 and bfloat16; %s travels "
-                 "only with codec \"none\"", codec->spec, wring_dtype_name(dtype));
+        WRI_FAIL(WRING_E_UNSUPPORTED,
+                 "codec \"%s\" takes float32, float16 and bfloat16; %s travels "
+                 "only with codec \"none\"",
+                 codec->spec, wring_dtype_name(dtype));
     if (op != WRING_SUM && op != WRING_AVG)
-        WRI_FAIL(WRING_E_UNSUPPORTED, "codec \"%s\" sums and averages; minimum and maximum travel "
-                 "only with codec \"none\"", codec->spec);
+        WRI_FAIL(WRING_E_UNSUPPORTED,
+                 "codec \"%s\" sums and averages; minimum and maximum travel "
+                 "only with codec \"none\"",
+                 codec->spec);
     return WRING_OK;
 }

@@ -19,7 +19,6 @@ struct wri_indices wri_indices_layout(size_t n, size_t k);
 void wri_indices_write(const struct wri_indices *layout, const size_t *index, void *dst);
 
 /* Read a hostile record: WRING_OK with exactly k increasing indices below n, or WRING_E_CORRUPT. */
-wring_status wri_indices_read(const struct wri_indices *layout, const void *src,
-                              size_t *index_out);
+wring_status wri_indices_read(const struct wri_indices *layout, const void *src, size_t *index_out);
 
 #endif

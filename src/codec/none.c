@@ -7,8 +7,7 @@
  * Error: none. Every bit is kept, NaN payloads and signs of zero too. */
 #include "codec/codec.h"
 #include "base/status.h"
-#include "simd/array.h"
-#include <string.h>
+#include "simd/kernels.h"
 
 static size_t unit(const struct wring_stage *stage)
 {
@@ -24,16 +23,12 @@ static size_t nbytes(const struct wring_stage *stage, size_t count)
 
 static wring_status encode(struct wring_encode *e)
 {
-    float *dst = e->dst;
-    const float *src = e->src;
-    if (e->residual_in) {
-        for (size_t i = 0; i < e->count; i++)
-            dst[i] = e->src[i] + e->beta * e->residual_in[i];
-        src = dst;
-    }
-    e->nonfinite |= wri_array_convert(WRING_FLOAT32, dst, WRING_FLOAT32, src, e->count);
-    if (e->residual_out)
-        memset(e->residual_out, 0, e->count * sizeof(float));
+    struct wri_source source = {.src = e->src,
+                                .residual_in = e->residual_in,
+                                .residual_out = e->residual_out,
+                                .beta = e->beta,
+                                .count = e->count};
+    e->nonfinite |= wri_kernels()->store_f32(&source, e->dst);
     return WRING_OK;
 }
 
@@ -41,10 +36,7 @@ static wring_status decode(const struct wring_decode *d)
 {
     if (d->nbytes != d->count * sizeof(float))
         WRI_FAIL(WRING_E_CORRUPT, "none: %zu bytes for %zu values", d->nbytes, d->count);
-    if (d->add)
-        wri_array_reduce(WRING_SUM, WRING_FLOAT32, d->dst, WRING_FLOAT32, d->src, d->count);
-    else
-        wri_array_convert(WRING_FLOAT32, d->dst, WRING_FLOAT32, d->src, d->count);
+    wri_kernels()->load_f32(d->dst, d->count, d->src, d->add);
     return WRING_OK;
 }
 

@@ -39,8 +39,7 @@ size_t wri_codec_scratch_nbytes(const wring_codec *codec, wring_dtype dtype, siz
 static void encode_exact(struct wri_encode_run *run)
 {
     size_t used = run->count * wring_dtype_size(run->dtype);
-    run->nonfinite |=
-        wri_array_convert(run->dtype, run->dst, run->src_dtype, run->src, run->count);
+    run->nonfinite |= wri_array_convert(run->dtype, run->dst, run->src_dtype, run->src, run->count);
     memset((char *)run->dst + used, 0, wri_round_up(used, 4) - used);
     if (run->residual_out)
         memset(run->residual_out, 0, run->count * sizeof(float));

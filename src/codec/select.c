@@ -81,7 +81,8 @@ static void range(const uint32_t *keys, size_t count, uint32_t *low_out, uint32_
 }
 
 /* The bin that holds the *K-th largest key; *K becomes its rank inside the bin. */
-static uint32_t find_bin(const uint32_t *keys, size_t count, uint32_t low, unsigned shift, size_t *k)
+static uint32_t find_bin(const uint32_t *keys, size_t count, uint32_t low, unsigned shift,
+                         size_t *k)
 {
     size_t bins[BINS] = {0};
     for (size_t i = 0; i < count; i++)

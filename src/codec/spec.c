@@ -88,7 +88,8 @@ __attribute__((format(printf, 2, 3))) static wring_status refuse(const struct pa
         wri_spec_form(parser->ops, &text);
     else
         add_names(&text);
-    return wri_fail(WRING_E_SPEC, "codec \"%s\": stage %zu \"%.*s\", at character %zu: %s; accepted: %s",
+    return wri_fail(WRING_E_SPEC,
+                    "codec \"%s\": stage %zu \"%.*s\", at character %zu: %s; accepted: %s",
                     parser->spec, parser->number, (int)parser->stage.length, parser->stage.at,
                     (size_t)(parser->stage.at - parser->spec) + 1, why, accepted);
 }
@@ -140,8 +141,8 @@ static wring_status parse_argument(const struct parser *parser, struct part argu
     next_part(&rest, '=', &key);
     if (rest.at) {
         value = rest;
-        while (which < ops->nparams && !equals(key, ops->params[which].name,
-                                               strlen(ops->params[which].name)))
+        while (which < ops->nparams &&
+               !equals(key, ops->params[which].name, strlen(ops->params[which].name)))
             which++;
         if (which == ops->nparams)
             return refuse(parser, "no parameter \"%.*s\"", (int)key.length, key.at);
@@ -177,11 +178,14 @@ static wring_status parse_stage(struct parser *parser, struct wring_stage *stage
 /* Stages stand in the order of their kinds, one of a kind: anything else has no meaning. */
 static wring_status check_order(const struct parser *parser, int previous)
 {
-    static const char *const kinds[] = {"feedback", "rotation", "selection", "quantiser", "lossless"};
+    static const char *const kinds[] = {"feedback", "rotation", "selection", "quantiser",
+                                        "lossless"};
     if ((int)parser->ops->order > previous)
         return WRING_OK;
-    return refuse(parser, "a %s stage cannot follow a %s stage (order: feedback, rotation, selection, "
-                  "quantiser, lossless, one of each)", kinds[parser->ops->order], kinds[previous]);
+    return refuse(parser,
+                  "a %s stage cannot follow a %s stage (order: feedback, rotation, selection, "
+                  "quantiser, lossless, one of each)",
+                  kinds[parser->ops->order], kinds[previous]);
 }
 
 /* Feedback is a property of the chain, not a link of it. */
@@ -265,8 +269,8 @@ wring_status wri_spec_parse(const char *spec, struct wring_codec *codec)
         add_canonical(&stage, &text);
     }
     if (text.full)
-        WRI_FAIL(WRING_E_SPEC, "codec \"%s\": its canonical text is longer than %d characters", spec,
-                 WRI_SPEC_MAX - 1);
+        WRI_FAIL(WRING_E_SPEC, "codec \"%s\": its canonical text is longer than %d characters",
+                 spec, WRI_SPEC_MAX - 1);
     finish(codec);
     return WRING_OK;
 }

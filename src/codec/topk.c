@@ -27,11 +27,18 @@ enum { RATIO, UNIT, CHUNK };
 enum { UNIT_CHUNK, UNIT_TENSOR };
 
 static const struct wring_param params[] = {
-    {.name = "ratio", .help = "fraction of the elements that is sent, also as 1%", .def = 0.01,
-     .min = 1e-9, .max = 1},
+    {.name = "ratio",
+     .help = "fraction of the elements that is sent, also as 1%",
+     .def = 0.01,
+     .min = 1e-9,
+     .max = 1},
     {.name = "unit", .help = "what the largest are chosen from", .choices = "chunk tensor"},
-    {.name = "chunk", .help = "elements of a chunk, a power of two", .def = 16384, .min = 256,
-     .max = 65536, .integer = true},
+    {.name = "chunk",
+     .help = "elements of a chunk, a power of two",
+     .def = 16384,
+     .min = 256,
+     .max = 65536,
+     .integer = true},
 };
 
 static wring_status check(const struct wring_stage *stage)
