@@ -371,6 +371,16 @@ static wring_status serve(struct wri_rendezvous *r, struct connection *connectio
     return recv(connection->fd, &byte, 1, 0) < 0 && errno == EAGAIN ? WRING_AGAIN : WRING_E_SYSTEM;
 }
 
+/* All are known: whoever knocks from now on means the next group at this port and has to come again. */
+static void stop_listening(struct wri_rendezvous *r)
+{
+    for (size_t i = r->nconnections; i-- > 0;)
+        if (r->connections[i].rank < 0)
+            drop(r, i);
+    close(r->listen_fd);
+    r->listen_fd = -1;
+}
+
 static bool everyone_served(const struct wri_rendezvous *r)
 {
     for (size_t i = 0; i < r->nconnections; i++)
@@ -397,8 +407,10 @@ static wring_status root_step(struct wri_rendezvous *r, int wait_ms)
         }
     if (knocks)
         accept_some(r);
-    if (!r->table && r->njoined == r->nranks)
+    if (!r->table && r->njoined == r->nranks) {
         WRI_TRY(build_table(r));
+        stop_listening(r);
+    }
     return everyone_served(r) ? WRING_OK : WRING_AGAIN;
 }
 

@@ -12,12 +12,14 @@ struct wri_launch {
     int rank, nranks, local_rank, local_nranks; /* local ones -1 and 0 if unknown */
     char host[WRI_CONFIG_TEXT_MAX];             /* where rank 0 listens; "" for one rank */
     int port;
+    int listen_fd;        /* rank 0: socket that listens there already, for open to take over; or -1 */
     uint64_t job;         /* hash of the job's identity */
     const char *launcher; /* "wring", "torchrun", "Open MPI" */
 };
 
 /* Ask the settings, torchrun's variables, Open MPI's, in this order. WRING_E_CONFIG if they
- * contradict each other or none is there; the message says what to set. */
+ * contradict each other or none is there; the message says what to set. WRING_LISTEN_FD is taken
+ * out of the environment, so that only the first detection hands it out. */
 wring_status wri_launch_detect(const struct wri_config *config, struct wri_launch *launch_out);
 
 struct wri_rendezvous;
