@@ -16,12 +16,13 @@
 #include "codec/codec.h"
 #include "codec/indices.h"
 #include "codec/select.h"
+#include "simd/kernels.h"
 
 #define N_MAX 70001
 
 static float values[N_MAX];
-static uint32_t keys[N_MAX];
-static size_t chosen[N_MAX + 1], sorted[N_MAX];
+static uint32_t keys[N_MAX], bitmap[N_MAX / 32 + 1];
+static size_t chosen[N_MAX], sorted[N_MAX];
 
 static uint32_t draw(size_t i)
 {
@@ -57,7 +58,8 @@ static void check_selection(size_t n, size_t k, uint32_t hint)
         sorted[i] = i;
     qsort(sorted, n, sizeof(*sorted), by_rank);
     qsort(sorted, k, sizeof(*sorted), by_index);
-    wri_select_largest(values, n, k, keys, &hint, chosen);
+    struct wri_selection selection = {.keys = keys, .bitmap = bitmap, .hint = hint};
+    wri_select_largest(&selection, values, n, k, chosen);
     assert_memory_equal(chosen, sorted, k * sizeof(*chosen));
 }
 
@@ -96,6 +98,24 @@ static float denormal(size_t i)
 
 static float (*const data_sets[])(size_t) = {gaussian_like, equal,   repeated, zero,
                                              any_bits,      growing, denormal};
+
+static void marks_what_reaches_the_threshold(void **state)
+{
+    (void)state;
+    static const uint32_t least[] = {0, 1, 0x00800000, 0x3F000000, 0x7F800000, 0x7FFFFFFF};
+    const struct wri_kernels *kernels;
+    for (size_t i = 0; i < N_MAX; i++)
+        values[i] = any_bits(i);
+    for (int level = WRI_SIMD_SCALAR; level < WRI_SIMD_LEVEL_COUNT; level++)
+        for (size_t t = 0; (kernels = wri_kernels_at(level)) && t < 6; t++)
+            for (size_t n = 900; n < 1100; n++) {
+                memset(bitmap, 0xA5, sizeof(bitmap));
+                kernels->find_large(values, n, least[t], bitmap);
+                for (size_t i = 0; i < (n + 31) / 32 * 32; i++)
+                    assert_int_equal(bitmap[i / 32] >> i % 32 & 1,
+                                     i < n && magnitude(i) >= least[t]);
+            }
+}
 
 /* B29, B30: ties, and every awkward n and k; whatever was guessed. */
 static void b29_b30_equals_full_sort(void **state)
@@ -207,6 +227,7 @@ static void every_accepted_record_is_canonical(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(marks_what_reaches_the_threshold),
         cmocka_unit_test(b29_b30_equals_full_sort),
         cmocka_unit_test(b27_b28_nonfinite_is_chosen),
         cmocka_unit_test(b13_indices_of_any_width),

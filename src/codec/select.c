@@ -3,61 +3,38 @@
  * Decides how the k largest magnitudes are found. Magnitudes are compared as integers: the bits of
  * |x| order like |x|, and NaN above all. Three steps, each linear in n whatever the data:
  *
- *   gather   keys that reach a guess, by groups that are skipped as a whole if none does; without a
- *            guess, or if it let fewer than k through, all keys
- *   narrow   the k-th largest of these, by 256 bins over their range, then over that of the bin that
- *            holds it: at most four rounds, each exact
- *   mark     positions above that threshold, and the first of those equal to it
+ *   candidates  a bit for every magnitude that reaches a guess, and the list of these magnitudes; all
+ *               of them without a guess, or if it let fewer than k through
+ *   narrow      the k-th largest of these, by 256 bins over their range, then over that of the bin
+ *               that holds it: at most four rounds, each exact
+ *   choose      of the candidates, those above that threshold, and the first of those equal to it
  */
 #include "codec/select.h"
+#include "base/memory.h"
+#include "simd/kernels.h"
 #include <string.h>
 
-enum { GROUP = 16, BINS = 256, BIN_BITS = 8 };
+enum { WORD = 32, BINS = 256, BIN_BITS = 8 };
 
 /* By how much the next guess is lower than this threshold: an eighth of an octave, so that 1 % of
  * normally distributed values become about 2 % candidates. */
 enum { HINT_MARGIN = 1 << 20 };
 
-/* The magnitude bits of one group. */
-static inline void load_group(const float *values, size_t count, uint32_t group[GROUP])
+static inline uint32_t magnitude(const float *value)
 {
-    memcpy(group, values, count * sizeof(float));
-    for (size_t j = 0; j < GROUP; j++)
-        group[j] &= 0x7FFFFFFFu;
+    uint32_t bits;
+    memcpy(&bits, value, sizeof(bits));
+    return bits & 0x7FFFFFFFu;
 }
 
-/* Signed compares, since keys have 31 bits: they exist at every SIMD level. */
-static inline bool reaches(const uint32_t group[GROUP], uint32_t least)
+/* Write the magnitudes of all marked values to KEYS; how many. */
+static size_t gather_marked(const float *values, size_t n, const uint32_t *bitmap, uint32_t *keys)
 {
-    int any = 0;
-    for (size_t j = 0; j < GROUP; j++)
-        any |= (int32_t)group[j] >= (int32_t)least;
-    return any;
-}
-
-static inline size_t append_reaching(const uint32_t *group, size_t count, uint32_t least,
-                                     uint32_t *keys, size_t found)
-{
-    for (size_t j = 0; j < count; j++) {
-        keys[found] = group[j];
-        found += group[j] >= least;
-    }
+    size_t found = 0;
+    for (size_t word = 0; word < wri_div_up(n, WORD); word++)
+        for (uint32_t bits = bitmap[word]; bits; bits &= bits - 1)
+            keys[found++] = magnitude(values + word * WORD + __builtin_ctz(bits));
     return found;
-}
-
-/* Write the keys that are at least LEAST to KEYS; how many. */
-static size_t gather(const float *values, size_t n, uint32_t least, uint32_t *keys)
-{
-    uint32_t group[GROUP];
-    size_t found = 0, i = 0;
-    for (; i + GROUP <= n; i += GROUP) {
-        load_group(values + i, GROUP, group);
-        if (reaches(group, least))
-            found = append_reaching(group, GROUP, least, keys, found);
-    }
-    memset(group, 0, sizeof(group));
-    load_group(values + i, n - i, group);
-    return append_reaching(group, n - i, least, keys, found);
 }
 
 static size_t gather_all(const float *values, size_t n, uint32_t *keys)
@@ -120,43 +97,37 @@ static uint32_t kth_largest(uint32_t *keys, size_t count, size_t *k)
     }
 }
 
-static inline size_t mark_group(const uint32_t *group, size_t count, size_t first, uint32_t least,
-                                size_t *ties, size_t *positions, size_t found)
+/* Positions of all marked values above LEAST and of the first TIES that equal it. */
+static void choose(const float *values, size_t n, const uint32_t *bitmap, uint32_t least,
+                   size_t ties, size_t *positions)
 {
-    for (size_t j = 0; j < count; j++) {
-        bool tie = group[j] == least && *ties > 0;
-        positions[found] = first + j;
-        found += group[j] > least || tie;
-        *ties -= tie;
-    }
-    return found;
+    for (size_t word = 0; word < wri_div_up(n, WORD); word++)
+        for (uint32_t bits = bitmap[word]; bits; bits &= bits - 1) {
+            size_t i = word * WORD + (size_t)__builtin_ctz(bits);
+            uint32_t key = magnitude(values + i);
+            if (key < least || (key == least && ties == 0))
+                continue;
+            ties -= key == least;
+            *positions++ = i;
+        }
 }
 
-/* Positions of all keys above LEAST and of the first TIES that equal it: K in all. */
-static void mark(const float *values, size_t n, uint32_t least, size_t ties, size_t k,
-                 size_t *positions)
-{
-    uint32_t group[GROUP];
-    size_t found = 0, i = 0;
-    for (; i + GROUP <= n && found < k; i += GROUP) {
-        load_group(values + i, GROUP, group);
-        if (reaches(group, least))
-            found = mark_group(group, GROUP, i, least, &ties, positions, found);
-    }
-    if (found == k)
-        return;
-    memset(group, 0, sizeof(group));
-    load_group(values + i, n - i, group);
-    mark_group(group, n - i, i, least, &ties, positions, found);
-}
-
-void wri_select_largest(const float *values, size_t n, size_t k, uint32_t *keys, uint32_t *hint,
+void wri_select_largest(struct wri_selection *selection, const float *values, size_t n, size_t k,
                         size_t *positions_out)
 {
-    size_t ties = k, found = *hint > 0 ? gather(values, n, *hint, keys) : 0;
-    if (found < k)
+    const struct wri_kernels *kernels = wri_kernels();
+    uint32_t *keys = selection->keys, *bitmap = selection->bitmap;
+    size_t ties = k, found = 0;
+    if (selection->hint > 0) {
+        kernels->find_large(values, n, selection->hint, bitmap);
+        found = gather_marked(values, n, bitmap, keys);
+    }
+    bool guessed = found >= k;
+    if (!guessed)
         found = gather_all(values, n, keys);
     uint32_t least = kth_largest(keys, found, &ties);
-    *hint = least > HINT_MARGIN ? least - HINT_MARGIN : 0;
-    mark(values, n, least, ties, k, positions_out);
+    if (!guessed)
+        kernels->find_large(values, n, least, bitmap);
+    choose(values, n, bitmap, least, ties, positions_out);
+    selection->hint = least > HINT_MARGIN ? least - HINT_MARGIN : 0;
 }

@@ -78,11 +78,11 @@ static size_t nbytes(const struct wring_stage *stage, size_t count)
 
 /* Working memory of one chunk. */
 struct work {
-    size_t *position; /* k + 1 */
+    struct wri_selection selection;
+    size_t *position; /* k */
     float *value;     /* k */
     float *lost;      /* k: what the next stage loses of each value */
     float *fed;       /* n: the chunk with its residual */
-    uint32_t *keys;   /* n */
     void *next;       /* scratch of the next stage */
 };
 
@@ -91,11 +91,14 @@ static size_t lay_out(const struct wring_stage *stage, size_t n, void *scratch, 
 {
     struct wri_arena arena = {.base = scratch, .capacity = SIZE_MAX};
     size_t k = kept(stage, n);
-    work->position = wri_arena_take(&arena, k + 1, sizeof(*work->position));
+    work->position = wri_arena_take(&arena, k, sizeof(*work->position));
     work->value = wri_arena_take(&arena, k, sizeof(*work->value));
     work->lost = wri_arena_take(&arena, k, sizeof(*work->lost));
     work->fed = wri_arena_take(&arena, n, sizeof(*work->fed));
-    work->keys = wri_arena_take(&arena, n, sizeof(*work->keys));
+    work->selection = (struct wri_selection){
+        .keys = wri_arena_take(&arena, n, sizeof(uint32_t)),
+        .bitmap = wri_arena_take(&arena, wri_div_up(n, 32), sizeof(uint32_t)),
+    };
     work->next = wri_arena_take(&arena, wri_stage_scratch_nbytes(stage->next, k), 1);
     return arena.used;
 }
@@ -122,12 +125,12 @@ static const float *feed(const struct wring_encode *e, size_t start, size_t n, f
 }
 
 /* Encode the N elements from START on to DST. */
-static wring_status encode_chunk(struct wring_encode *e, const struct work *work, size_t start,
-                                 size_t n, uint32_t *hint, unsigned char *dst)
+static wring_status encode_chunk(struct wring_encode *e, struct work *work, size_t start, size_t n,
+                                 unsigned char *dst)
 {
     const struct wri_indices layout = wri_indices_layout(n, kept(e->stage, n));
     const float *p = feed(e, start, n, work->fed);
-    wri_select_largest(p, n, layout.k, work->keys, hint, work->position);
+    wri_select_largest(&work->selection, p, n, layout.k, work->position);
     wri_indices_write(&layout, work->position, dst);
     for (size_t j = 0; j < layout.k; j++)
         work->value[j] = p[work->position[j]];
@@ -153,14 +156,23 @@ static wring_status encode(struct wring_encode *e)
     struct work work;
     size_t chunk = wri_min(unit(e->stage), e->count);
     unsigned char *dst = e->dst;
-    uint32_t hint = 0;
     lay_out(e->stage, chunk, e->scratch, &work);
     for (size_t start = 0; start < e->count; start += chunk) {
         size_t n = wri_min(chunk, e->count - start);
-        WRI_TRY(encode_chunk(e, &work, start, n, &hint, dst));
+        WRI_TRY(encode_chunk(e, &work, start, n, dst));
         dst += record_nbytes(e->stage, n);
     }
     return WRING_OK;
+}
+
+/* A sum that is NaN gets the bits that all of wring's have; which of two it inherits would depend on
+ * the compiler. */
+static void scatter(float *dst, const size_t *position, const float *value, size_t k, bool add)
+{
+    for (size_t j = 0; j < k; j++) {
+        float sum = add ? dst[position[j]] + value[j] : value[j];
+        dst[position[j]] = sum == sum ? sum : NAN;
+    }
 }
 
 /* Decode the record of N elements at SRC into DST. */
@@ -180,10 +192,7 @@ static wring_status decode_chunk(const struct wring_decode *d, const struct work
     WRI_TRY(next.stage->ops->decode(&next));
     if (!d->add)
         memset(dst, 0, n * sizeof(*dst));
-    for (size_t j = 0; d->add && j < layout.k; j++)
-        dst[work->position[j]] += work->value[j];
-    for (size_t j = 0; !d->add && j < layout.k; j++)
-        dst[work->position[j]] = work->value[j];
+    scatter(dst, work->position, work->value, layout.k, d->add);
     return WRING_OK;
 }
 

@@ -69,6 +69,10 @@ struct wri_kernels {
     void (*load_f32)(float *dst, size_t count, const void *src, bool add);
     void (*load_bf16)(float *dst, size_t count, const void *src, bool add);
     void (*load_fp16)(float *dst, size_t count, const void *src, bool add);
+
+    /* Bit i % 32 of bitmap[i / 32] = 1 if the bits of |src[i]| are at least LEAST, which is below 2^31.
+     * Bits from COUNT on are 0. */
+    void (*find_large)(const float *src, size_t count, uint32_t least, uint32_t *bitmap);
 };
 
 /* The table in use: the level that WRING_CPU names, else the best that this CPU has, until
