@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Install what building and testing need, and nothing that is there already: deps.sh [bench]
 # `bench` adds what only the comparisons with other libraries and the plots need.
-# Debian 12 and Ubuntu, by apt, through sudo when not root; elsewhere prints the list and stops.
+# Debian 12 and Ubuntu 24.04, by apt, through sudo when not root; elsewhere prints the list and stops.
 set -euo pipefail
 
 packages="build-essential clang cmake ninja-build pkg-config python3 iproute2
     libucx-dev libopenmpi-dev openmpi-bin libcmocka-dev libbenchmark-dev libopenblas-dev
-    libjansson-dev libxxhash-dev zlib1g-dev dataset-fashion-mnist"
+    libjansson-dev libxxhash-dev zlib1g-dev dataset-fashion-mnist clang-format"
 case "${1-}" in
 "") ;;
 bench) packages="$packages python3-torch python3-matplotlib" ;;
@@ -37,6 +37,5 @@ if [ "$(id -u)" != 0 ]; then
     as_root=sudo
     command -v sudo >/dev/null || { echo "deps.sh: not root, and no sudo: apt-get install$missing" >&2; exit 1; }
 fi
-export DEBIAN_FRONTEND=noninteractive
 $as_root apt-get update -qq
-$as_root apt-get install -y -qq --no-install-recommends $missing
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing
