@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The context: one transport, one lock, one list of requests in flight, and whoever drives them.
+ *
+ * Everything below the API runs under the context's lock. Progress is made by one thread at a time: a
+ * caller that waits takes over from the progress thread, so no request changes hands between cores
+ * while somebody is waiting for it.
+ */
+#ifndef WRI_COLLECTIVE_CONTEXT_H
+#define WRI_COLLECTIVE_CONTEXT_H
+
+#include "base/config.h"
+#include "transport/transport.h"
+
+#include <pthread.h>
+
+struct wring_context {
+    struct wri_config config;
+    const struct wring_transport_ops *transport;
+    void *link; /* the opened transport */
+    pthread_mutex_t lock;
+    pthread_cond_t work; /* the thread has something to do: requests and no waiter, or stop */
+    pthread_t thread;
+    bool threaded, stop;
+    int waiters;  /* callers that drive progress themselves */
+    int sleepers; /* drivers inside transport->wait */
+    int spin_limit; /* idle polls before sleeping */
+    size_t ncomms;
+    wring_request *active; /* started and unfinished, in order of start */
+    wring_request *buried; /* freed by the user, but the transport may still write to their buffers */
+    int listen_fd, listen_port; /* of a unique id that waits for its communicator; -1 if none */
+};
+
+wring_status wri_context_create(const wring_context_options *options, wring_context **context_out);
+void wri_context_destroy(wring_context *context);
+
+/* Advance everything once; true if anything moved. Locked. */
+bool wri_context_poll(wring_context *context);
+
+/* One turn of a driver's loop: poll; after enough idle turns (*idle counts them) sleep until the
+ * transport has something. Locked on entry and exit, not in between. */
+void wri_context_drive(wring_context *context, int *idle);
+
+/* Tell the drivers that there is a new request, or that one is done. Locked. */
+void wri_context_notify(wring_context *context);
+
+/* Ranks on this host share its cores: a driver spins only if there is a core for it. */
+void wri_context_set_local_ranks(wring_context *context, int local_nranks);
+
+#endif

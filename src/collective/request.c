@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Life of a request: everything it needs is sized and cut out of two arenas when it starts, nothing is
+ * allocated while it runs; what it changed in its tensors becomes visible when it ends well. */
+#include "collective/exec.h"
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/status.h"
+#include "collective/collective.h"
+#include "collective/tensor.h"
+#include "simd/array.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool by_rank(wring_kind kind)
+{
+    return kind == WRING_REDUCE_SCATTER || kind == WRING_ALLGATHER;
+}
+
+/* The call's segments; for by-rank kinds one per rank, each a part of the one buffer. A barrier has a
+ * single empty one. */
+static void fill_segments(wring_request *request, const wring_call *call)
+{
+    if (!by_rank(call->kind)) {
+        if (call->nsegments > 0)
+            memcpy(request->segment, call->segments, call->nsegments * sizeof(wring_segment));
+        return;
+    }
+    const wring_segment *whole = call->segments;
+    size_t nbytes = whole->count * wring_dtype_size(call->dtype);
+    for (int q = 0; q < request->comm->nranks; q++) {
+        bool own = q == request->comm->rank, scatter = call->kind == WRING_REDUCE_SCATTER;
+        const char *send = whole->send;
+        char *recv = whole->recv;
+        request->segment[q] = (wring_segment){
+            .send = scatter ? send + (size_t)q * nbytes : own ? send : NULL,
+            .recv = !scatter ? recv + (size_t)q * nbytes : own ? recv : NULL,
+            .count = whole->count,
+        };
+    }
+}
+
+static wring_status emit_steps(wring_request *request, const wring_call *call)
+{
+    struct wring_emit emit = {.size = sizeof(emit), .kind = call->kind,
+                              .rank = request->comm->rank, .nranks = request->comm->nranks,
+                              .root = call->root, .exact = request->plan.codec->exact,
+                              .steps = request->step, .max_steps = request->nsteps};
+    wring_status status = request->plan.algorithm->emit(&emit);
+    if (status != WRING_OK)
+        WRI_FAIL(status, "algorithm %s has no %s", request->plan.algorithm->name,
+                 wri_kind_name(call->kind));
+    request->nsteps = emit.nsteps;
+    request->nslots = emit.nslots;
+    request->nshards = emit.nshards;
+    return WRING_OK;
+}
+
+/* First arena: segments, step list, cut. */
+static wring_status plan_request(wring_request *request, const wring_call *call)
+{
+    request->nsegments = by_rank(call->kind) ? (size_t)request->comm->nranks : call->nsegments;
+    WRI_TRY(emit_steps(request, call)); /* counts */
+    for (int pass = 0; pass < 2; pass++) {
+        struct wri_arena *arena = &request->plan_arena;
+        request->step = wri_arena_take(arena, request->nsteps, sizeof(struct wring_step));
+        request->segment = wri_arena_take(arena, request->nsegments, sizeof(wring_segment));
+        if (pass == 1)
+            fill_segments(request, call);
+        request->layout = (struct wri_layout){.codec = request->plan.codec, .dtype = call->dtype,
+                                              .segment = request->segment,
+                                              .nsegments = request->nsegments};
+        wri_layout_init(&request->layout, arena, request->nshards, by_rank(call->kind),
+                        request->plan.piece_count);
+        if (pass == 0)
+            WRI_TRY(wri_arena_open(arena));
+    }
+    WRI_TRY(emit_steps(request, call));
+    for (size_t i = 0; i < request->nsteps; i++) {
+        const struct wring_step *step = &request->step[i];
+        bool transfer = step->kind == WRING_STEP_SEND || step->kind == WRING_STEP_RECV;
+        request->ntransfers_max += transfer;
+        if (transfer && step->tag >= request->ntags)
+            request->ntags = step->tag + 1u;
+    }
+    return WRING_OK;
+}
+
+/* The type in which the slot of STEP travels. */
+wring_dtype wri_step_dtype(const wring_request *request, const struct wring_step *step)
+{
+    return step->flags & WRING_STEP_PARTIAL ? request->acc_dtype : request->dtype;
+}
+
+/* What the largest (shard, piece) needs. */
+struct extent {
+    size_t count, payload, scratch;
+};
+
+static struct extent largest_range(const wring_request *request)
+{
+    const struct wri_layout *layout = &request->layout;
+    struct extent most = {0, 0, 0};
+    for (size_t s = 0; s < layout->nshards; s++)
+        for (size_t p = 0; p < layout->npieces; p++) {
+            size_t count = 0, payload = 0;
+            struct wri_run run = {0};
+            while (wri_layout_next(layout, s, p, &run)) {
+                size_t scratch =
+                    wri_codec_scratch_nbytes(layout->codec, request->dtype, run.count);
+                size_t own = wri_codec_nbytes(layout->codec, request->dtype, run.count);
+                size_t partial = wri_codec_nbytes(layout->codec, request->acc_dtype, run.count);
+                count += run.count;
+                payload += own > partial ? own : partial;
+                most.scratch = scratch > most.scratch ? scratch : most.scratch;
+            }
+            most.count = count > most.count ? count : most.count;
+            most.payload = payload > most.payload ? payload : most.payload;
+        }
+    return most;
+}
+
+/* Second arena: the window of pieces with their slots, accumulators, and the shared scratch. */
+static void take_buffers(wring_request *request, struct wri_arena *arena, const struct extent *most)
+{
+    size_t slot_nbytes = wri_round_up(
+        WRI_FRAME_NBYTES + (most->payload > WRI_EAGER ? most->payload : WRI_EAGER), WRI_ALIGN);
+    request->scratch = wri_arena_take(arena, most->scratch, 1);
+    request->piece = wri_arena_take(arena, request->window, sizeof(struct wri_piece));
+    for (size_t i = 0; i < request->window; i++) {
+        struct wri_slot *slot = wri_arena_take(arena, request->nslots, sizeof(*slot));
+        struct wri_transfer *transfer =
+            wri_arena_take(arena, request->ntransfers_max, sizeof(*transfer));
+        unsigned char *frames = wri_arena_take(arena, request->nslots, slot_nbytes);
+        void *accumulator =
+            wri_arena_take(arena, most->count, wring_dtype_size(request->acc_dtype));
+        if (arena->base == NULL)
+            continue;
+        memset(slot, 0, request->nslots * sizeof(*slot));
+        for (size_t j = 0; j < request->nslots; j++)
+            slot[j].frame = frames + j * slot_nbytes;
+        request->piece[i] =
+            (struct wri_piece){.slot = slot, .transfer = transfer, .accumulator = accumulator};
+    }
+}
+
+static wring_status allocate_buffers(wring_request *request)
+{
+    wring_comm *comm = request->comm;
+    struct extent most = largest_range(request);
+    struct wri_arena *arena = &request->buffers;
+    take_buffers(request, arena, &most);
+    if (!arena->overflow && comm->spare.capacity >= arena->used) {
+        arena->base = comm->spare.base;
+        arena->capacity = comm->spare.capacity;
+        arena->used = 0;
+        comm->spare = (struct wri_arena){0};
+    } else {
+        WRI_TRY(wri_arena_open(arena));
+    }
+    take_buffers(request, arena, &most);
+    return WRING_OK;
+}
+
+static uint32_t tensor_digest(const wring_request *request)
+{
+    uint64_t digest = 0;
+    for (size_t i = 0; i < request->nsegments; i++) {
+        const wring_segment *segment = &request->segment[i];
+        if (segment->tensor != NULL) {
+            uint64_t part[3] = {segment->tensor->id, segment->offset, segment->count};
+            digest = wri_hash(part, sizeof(part), digest);
+        }
+    }
+    return (uint32_t)digest;
+}
+
+/* What all frames of the call say alike. */
+static void fill_frame(wring_request *request, const wring_call *call)
+{
+    wring_comm *comm = request->comm;
+    const wring_codec *codec = request->plan.codec;
+    uint64_t plan[4] = {request->layout.piece_units, request->layout.npieces, request->nshards,
+                        (uint64_t)call->root};
+    bool hash = comm->context->config.checksum == 2
+                    ? (comm->context->transport->caps & WRING_TRANSPORT_CHECKSUM) != 0
+                    : comm->context->config.checksum == 1;
+    struct wri_frame *frame = &request->frame;
+    *frame = (struct wri_frame){
+        .magic = WRI_FRAME_MAGIC, .version = WRI_FRAME_VERSION, .header_nbytes = WRI_FRAME_NBYTES,
+        .flags = hash ? WRI_FRAME_HASHED : 0, .kind = (uint8_t)call->kind, .op = (uint8_t)call->op,
+        .dtype = (uint8_t)call->dtype, .nstages = (uint8_t)codec->nstages,
+        .spec_digest = codec->digest, .nonce = comm->nonce, .epoch = comm->epoch,
+        .source = (uint32_t)comm->rank, .operation = comm->operation, .step = comm->operation,
+        .last_good_step = comm->last_good, .tensor_digest = tensor_digest(request),
+        .plan_digest = (uint32_t)wri_hash(plan, sizeof(plan),
+                                          wri_hash(request->plan.algorithm->name,
+                                                   strlen(request->plan.algorithm->name), 0))};
+    for (size_t i = 0; i < codec->nstages; i++)
+        frame->stage[i] = codec->stage[i].ops->wire_id;
+    for (size_t i = 0; i < request->nsegments; i++)
+        frame->count += request->segment[i].count;
+}
+
+static bool has_owner_residual(const wring_request *request)
+{
+    for (size_t i = 0; i < request->nsteps; i++)
+        if (request->step[i].flags & WRING_STEP_OWNER_RESIDUAL)
+            return true;
+    return false;
+}
+
+/* Tensors with feedback learn which range this rank owns in this call. */
+static wring_status assign_owners(wring_request *request)
+{
+    if (!request->plan.codec->feedback || !has_owner_residual(request))
+        return WRING_OK;
+    float weight = request->op == WRING_AVG ? (float)request->comm->nranks : 1.0f;
+    for (size_t i = 0; i < request->nsegments; i++) {
+        const wring_segment *segment = &request->segment[i];
+        size_t begin, end;
+        wri_layout_owned(&request->layout, (size_t)request->comm->rank, i, &begin, &end);
+        if (segment->tensor != NULL)
+            WRI_TRY(wri_tensor_own(segment->tensor, segment->offset + begin,
+                                   segment->offset + end, weight));
+    }
+    return WRING_OK;
+}
+
+static void set_busy(wring_request *request, bool busy)
+{
+    for (size_t i = 0; i < request->nsegments; i++)
+        if (request->segment[i].tensor != NULL)
+            request->segment[i].tensor->busy = busy;
+}
+
+/* A single rank keeps what it has, unless told to run the codec. */
+static void identity(wring_request *request)
+{
+    for (size_t i = 0; i < request->nsegments; i++) {
+        const wring_segment *segment = &request->segment[i];
+        if (segment->count > 0)
+            request->nonfinite |= wri_array_convert(request->dtype, segment->recv, request->dtype,
+                                                    segment->send, segment->count);
+    }
+}
+
+static wring_status request_open(wring_comm *comm, const wring_call *call,
+                                 const struct wri_plan *plan, wring_request **request_out)
+{
+    wring_request *request;
+    WRI_TRY(wri_alloc(1, sizeof(*request), (void **)&request));
+    request->context = comm->context;
+    request->comm = comm;
+    request->kind = call->kind;
+    request->op = call->op;
+    request->dtype = call->dtype;
+    request->acc_dtype = wri_dtype_accumulator(call->dtype);
+    request->plan = *plan;
+    wring_status status = plan_request(request, call);
+    if (status != WRING_OK) {
+        wri_request_free(request);
+        return status;
+    }
+    *request_out = request;
+    return WRING_OK;
+}
+
+wring_status wri_request_wire_nbytes(wring_comm *comm, const wring_call *call,
+                                     const struct wri_plan *plan, uint64_t *nbytes_out)
+{
+    wring_request *request;
+    WRI_TRY(request_open(comm, call, plan, &request));
+    uint64_t nbytes = 0;
+    for (size_t i = 0; i < request->nsteps; i++)
+        for (size_t p = 0; request->step[i].kind == WRING_STEP_SEND && p < request->layout.npieces;
+             p++)
+            nbytes += WRI_FRAME_NBYTES +
+                      wri_layout_nbytes(&request->layout, wri_step_dtype(request, &request->step[i]),
+                                        (size_t)request->step[i].shard, p);
+    wri_request_free(request);
+    *nbytes_out = nbytes;
+    return WRING_OK;
+}
+
+static void enlist(wring_request *request)
+{
+    wring_request **link = &request->context->active;
+    while (*link != NULL)
+        link = &(*link)->next;
+    *link = request;
+    wri_context_notify(request->context);
+}
+
+wring_status wri_request_start(wring_comm *comm, const wring_call *call, const struct wri_plan *plan,
+                               wring_request **request_out)
+{
+    wring_request *request;
+    WRI_TRY(request_open(comm, call, plan, &request));
+    bool alone = comm->nranks == 1 && !comm->context->config.force;
+    size_t npieces = request->layout.npieces;
+    request->window = wri_min((size_t)comm->context->config.window, npieces);
+    wring_status status = WRING_OK;
+    if (request->ntags > 0 && npieces > WRI_MESSAGES_MAX / request->ntags)
+        status = wri_fail(WRING_E_UNSUPPORTED, "%zu pieces are too many for one call; raise WRING_PIECE",
+                          npieces);
+    if (status == WRING_OK && !alone)
+        status = allocate_buffers(request);
+    if (status == WRING_OK && !alone)
+        status = assign_owners(request);
+    if (status != WRING_OK) {
+        wri_request_free(request);
+        return status;
+    }
+    comm->refs++;
+    fill_frame(request, call);
+    comm->operation++;
+    request->moved_ns = wri_clock_ns();
+    if (alone) {
+        identity(request);
+        wri_request_finish(request, WRING_OK);
+    } else {
+        set_busy(request, true);
+        enlist(request);
+    }
+    *request_out = request;
+    return WRING_OK;
+}
+
+/* State of the tensors of a call that ended well. */
+static void commit(wring_request *request)
+{
+    for (size_t i = 0; i < request->nsegments; i++) {
+        const wring_segment *segment = &request->segment[i];
+        if (segment->tensor == NULL)
+            continue;
+        segment->tensor->algorithm = request->plan.algorithm->name;
+        segment->tensor->reason = request->plan.reason;
+        segment->tensor->wire_nbytes = request->wire_nbytes;
+        if (!request->nonfinite)
+            wri_tensor_commit(segment->tensor, segment->offset, segment->count);
+    }
+}
+
+void wri_request_finish(wring_request *request, wring_status status)
+{
+    wring_request **link = &request->context->active;
+    while (*link != NULL && *link != request)
+        link = &(*link)->next;
+    bool ran = *link == request;
+    request->status = status;
+    if (status != WRING_OK) {
+        snprintf(request->message, sizeof(request->message), "%s", wring_error_message());
+        wri_comm_poison(request->comm, status);
+    } else {
+        request->comm->last_good++;
+        if (ran)
+            commit(request);
+    }
+    set_busy(request, false);
+    if (ran)
+        *link = request->next;
+    request->next = NULL;
+    request->done = true;
+    wri_context_notify(request->context);
+}
+
+wring_request *wri_request_next(const wring_request *request)
+{
+    return request->next;
+}
+
+/* Keep the buffers for the communicator's next call, unless it has larger ones. */
+static void give_back(wring_request *request)
+{
+    wring_comm *comm = request->comm;
+    if (request->buffers.capacity > comm->spare.capacity) {
+        struct wri_arena smaller = comm->spare;
+        comm->spare = request->buffers;
+        request->buffers = smaller;
+    }
+}
+
+void wri_request_free(wring_request *request)
+{
+    wri_arena_close(&request->buffers);
+    wri_arena_close(&request->plan_arena);
+    wri_free(request);
+}
+
+/* The user is done with the request. Locked. */
+static void release(wring_request *request)
+{
+    wring_context *context = request->context;
+    bool buried = request->cancelled;
+    if (!buried)
+        give_back(request);
+    wri_comm_release(request->comm);
+    if (buried) {
+        request->next = context->buried;
+        context->buried = request;
+    } else {
+        wri_request_free(request);
+    }
+}
+
+static wring_status outcome(const wring_request *request)
+{
+    if (!request->done)
+        return WRING_AGAIN;
+    return request->status == WRING_OK ? WRING_OK : wri_fail(request->status, "%s", request->message);
+}
+
+wring_status wri_request_test(wring_request *request)
+{
+    wring_context *context = request->context;
+    pthread_mutex_lock(&context->lock);
+    if (!request->done && !context->threaded)
+        wri_context_poll(context);
+    wring_status status = outcome(request);
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+wring_status wri_request_wait(wring_request *request, wring_result *result_out)
+{
+    wring_context *context = request->context;
+    int idle = 0;
+    pthread_mutex_lock(&context->lock);
+    context->waiters++;
+    while (!request->done)
+        wri_context_drive(context, &idle);
+    context->waiters--;
+    wri_context_notify(context);
+    wring_status status = outcome(request);
+    if (status == WRING_OK && result_out != NULL)
+        *result_out = (wring_result){request->wire_nbytes, request->dense_nbytes,
+                                     request->nonfinite};
+    release(request);
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
