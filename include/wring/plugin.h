@@ -278,6 +278,7 @@ struct wring_collective_ops {
     uint32_t kinds;     /* bit (1 << enum wring_kind) */
     uint32_t needs;     /* enum wring_codec_caps the codec must have */
     bool whole_units;   /* can carry codecs whose unit is the whole tensor */
+    bool rounds_per_hop; /* a lossy codec loses something at every hop, not twice */
     double (*cost_s)(const struct wring_cost *);    /* pure */
     wring_status (*emit)(struct wring_emit *);      /* pure */
 };

@@ -31,7 +31,6 @@ wring_status wri_comm_create(wring_context *context, const wring_comm_options *o
 wring_status wri_comm_create_local(wring_context *context, int nranks,
                                    const wring_comm_options *options, wring_comm **comms_out);
 void wri_comm_destroy(wring_comm *comm);
-wring_status wri_unique_id_create(wring_context *context, wring_unique_id *id_out);
 
 /* Drop a reference; the last one frees the communicator. Locked. */
 void wri_comm_release(wring_comm *comm);

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "codec/codec.h"
 #include "collective/exec.h"
 #include "simd/kernels.h"
 
@@ -90,6 +91,8 @@ wring_status wri_context_create(const wring_context_options *options, wring_cont
     if (status == WRING_OK)
         status = wri_simd_select(context->config.cpu);
     if (status == WRING_OK)
+        status = wri_codec_create("none", &context->exact);
+    if (status == WRING_OK)
         status = open_transport(context, options ? options->transport : NULL);
     if (status != WRING_OK)
         goto free_context;
@@ -110,6 +113,7 @@ close_transport:
     pthread_cond_destroy(&context->work);
     pthread_mutex_destroy(&context->lock);
 free_context:
+    wri_codec_destroy(context->exact);
     wri_free(context);
     return status;
 }
@@ -135,5 +139,6 @@ void wri_context_destroy(wring_context *context)
         close(context->listen_fd);
     pthread_cond_destroy(&context->work);
     pthread_mutex_destroy(&context->lock);
+    wri_codec_destroy(context->exact);
     wri_free(context);
 }

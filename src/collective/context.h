@@ -18,6 +18,7 @@ struct wring_context {
     struct wri_config config;
     const struct wring_transport_ops *transport;
     void *link; /* the opened transport */
+    wring_codec *exact; /* codec none, to compare with */
     pthread_mutex_t lock;
     pthread_cond_t work; /* the thread has something to do: requests and no waiter, or stop */
     pthread_t thread;

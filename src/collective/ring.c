@@ -121,6 +121,7 @@ const struct wring_collective_ops wri_collective_ring = {
     .when = "many ranks, large data, an exact codec",
     .kinds = 1u << WRING_ALLREDUCE | 1u << WRING_REDUCE_SCATTER | 1u << WRING_ALLGATHER |
              1u << WRING_BROADCAST,
+    .rounds_per_hop = true,
     .cost_s = cost_s,
     .emit = emit,
 };

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "codec/codec.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static wring_status residual_open(struct wri_residual *residual, size_t begin, size_t end)
@@ -73,9 +74,16 @@ wring_status wri_tensor_create(wring_comm *comm, const char *name, wring_dtype d
         return status;
     }
     pthread_mutex_lock(&comm->context->lock);
+    bool taken = false;
+    for (const wring_tensor *other = comm->tensors; other != NULL; other = other->next)
+        taken |= other->id == tensor->id;
     tensor->next = comm->tensors;
     comm->tensors = tensor;
     pthread_mutex_unlock(&comm->context->lock);
+    if (taken) {
+        wri_tensor_destroy(tensor);
+        WRI_FAIL(WRING_E_ARGUMENT, "there is already a tensor '%s' on this communicator", name);
+    }
     *tensor_out = tensor;
     return WRING_OK;
 }
@@ -175,4 +183,25 @@ void wri_tensor_commit(wring_tensor *tensor, size_t offset, size_t count)
         residual_commit(&tensor->local, offset, offset + count);
     if (tensor->owner.generation[0] != NULL)
         residual_commit(&tensor->owner, tensor->owner.begin, tensor->owner.end);
+}
+
+wring_status wri_tensor_explain(wring_comm *comm, char **text_out)
+{
+    size_t nbytes = 0;
+    FILE *out = open_memstream(text_out, &nbytes);
+    if (out == NULL)
+        WRI_FAIL(WRING_E_MEMORY, "no memory for an explanation");
+    pthread_mutex_lock(&comm->context->lock);
+    for (const wring_tensor *tensor = comm->tensors; tensor != NULL; tensor = tensor->next) {
+        fprintf(out, "%s: %zu %s, codec %s, state %zu bytes", tensor->name, tensor->count,
+                wring_dtype_name(tensor->dtype), tensor->codec->spec,
+                wri_tensor_state_nbytes(tensor));
+        if (tensor->algorithm != NULL)
+            fprintf(out, "; last sent by %s (%s), %llu bytes with its bucket", tensor->algorithm,
+                    tensor->reason, (unsigned long long)tensor->wire_nbytes);
+        fputc('\n', out);
+    }
+    pthread_mutex_unlock(&comm->context->lock);
+    fclose(out);
+    return WRING_OK;
 }

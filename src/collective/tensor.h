@@ -42,6 +42,8 @@ size_t wri_tensor_count(const wring_tensor *tensor);
 size_t wri_tensor_state_nbytes(const wring_tensor *tensor);
 wring_status wri_tensor_residual(const wring_tensor *tensor, float *dst, size_t count);
 
+wring_status wri_tensor_explain(wring_comm *comm, char **text_out);
+
 /* The codec that calls on the tensor use, and its type. */
 const wring_codec *wri_tensor_codec(const wring_tensor *tensor);
 wring_dtype wri_tensor_dtype(const wring_tensor *tensor);

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Is this call valid? Every public call about contexts, communicators, tensors and schedulers checks
+ * its arguments here and goes on to the layer that does the work. */
+#include "base/status.h"
+#include "collective/collective.h"
+#include "collective/comm.h"
+#include "collective/join.h"
+#include "collective/request.h"
+#include "collective/tensor.h"
+#include "planner/planner.h"
+#include "scheduler/scheduler.h"
+
+#define REQUIRE(condition, ...)                                                                    \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            WRI_FAIL(WRING_E_ARGUMENT, __VA_ARGS__);                                               \
+    } while (0)
+
+/* An options struct begins with its size; an older caller's may be shorter than ours. Nothing was ever
+ * appended so far, so there is one length. */
+#define REQUIRE_SIZE(options, type)                                                                \
+    REQUIRE((options) == NULL || (options)->size == sizeof(type),                                  \
+            "the size field of " #type " is %zu, not %zu: start from its _INIT",                   \
+            (options) ? (options)->size : 0, sizeof(type))
+
+/* ---- context, communicator ------------------------------------------------------------------- */
+
+wring_status wring_context_create(const wring_context_options *options, wring_context **context_out)
+{
+    REQUIRE(context_out != NULL, "context_out is NULL");
+    REQUIRE_SIZE(options, wring_context_options);
+    return wri_context_create(options, context_out);
+}
+
+void wring_context_destroy(wring_context *context)
+{
+    wri_context_destroy(context);
+}
+
+void wring_context_progress(wring_context *context)
+{
+    pthread_mutex_lock(&context->lock);
+    wri_context_poll(context);
+    pthread_mutex_unlock(&context->lock);
+}
+
+wring_status wring_unique_id_create(wring_context *context, wring_unique_id *id_out)
+{
+    REQUIRE(context != NULL && id_out != NULL, "context or id_out is NULL");
+    return wri_unique_id_create(context, id_out);
+}
+
+wring_status wring_comm_create(wring_context *context, const wring_comm_options *options,
+                               wring_comm **comm_out)
+{
+    static const wring_comm_options defaults = WRING_COMM_OPTIONS_INIT;
+    REQUIRE(context != NULL && comm_out != NULL, "context or comm_out is NULL");
+    REQUIRE_SIZE(options, wring_comm_options);
+    return wri_comm_create(context, options ? options : &defaults, comm_out);
+}
+
+wring_status wring_comm_create_local(wring_context *context, int nranks,
+                                     const wring_comm_options *options, wring_comm **comms_out)
+{
+    REQUIRE(context != NULL && comms_out != NULL, "context or comms_out is NULL");
+    REQUIRE(nranks >= 1, "%d ranks", nranks);
+    REQUIRE_SIZE(options, wring_comm_options);
+    return wri_comm_create_local(context, nranks, options, comms_out);
+}
+
+void wring_comm_destroy(wring_comm *comm)
+{
+    wri_comm_destroy(comm);
+}
+
+int wring_comm_rank(const wring_comm *comm)
+{
+    return comm->rank;
+}
+
+int wring_comm_size(const wring_comm *comm)
+{
+    return comm->nranks;
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+wring_status wring_comm_start(wring_comm *comm, const wring_call *call, wring_request **request_out)
+{
+    REQUIRE(comm != NULL && call != NULL && request_out != NULL,
+            "comm, call or request_out is NULL");
+    REQUIRE_SIZE(call, wring_call);
+    REQUIRE((unsigned)call->kind < WRING_KIND_COUNT, "unknown kind of collective %d", call->kind);
+    REQUIRE((unsigned)call->op < WRING_OP_COUNT, "unknown reduction %d", call->op);
+    REQUIRE((unsigned)call->dtype < WRING_DTYPE_COUNT, "unknown element type %d", call->dtype);
+    REQUIRE(call->nsegments == 0 || call->segments != NULL, "segments is NULL");
+    if (call->stream != NULL)
+        WRI_FAIL(WRING_E_UNSUPPORTED, "this build has no device memory: stream must be NULL");
+    return wri_planner_start(comm, call, request_out);
+}
+
+wring_status wring_request_test(wring_request *request)
+{
+    REQUIRE(request != NULL, "request is NULL");
+    return wri_request_test(request);
+}
+
+wring_status wring_request_wait(wring_request *request, wring_result *result_out)
+{
+    REQUIRE(request != NULL, "request is NULL");
+    return wri_request_wait(request, result_out);
+}
+
+/* Start and wait: one plain buffer. */
+static wring_status run(wring_comm *comm, wring_kind kind, wring_op op, wring_dtype dtype, int root,
+                        const void *send, void *recv, size_t count)
+{
+    wring_segment segment = {.send = send, .recv = recv, .count = count};
+    wring_call call = {.size = sizeof(call), .kind = kind, .op = op, .dtype = dtype, .root = root,
+                       .segments = &segment, .nsegments = kind == WRING_BARRIER ? 0 : 1};
+    wring_request *request;
+    WRI_TRY(wring_comm_start(comm, &call, &request));
+    return wri_request_wait(request, NULL);
+}
+
+wring_status wring_allreduce(wring_comm *comm, const void *send, void *recv, size_t count,
+                             wring_dtype dtype, wring_op op)
+{
+    return run(comm, WRING_ALLREDUCE, op, dtype, 0, send, recv, count);
+}
+
+wring_status wring_reduce_scatter(wring_comm *comm, const void *send, void *recv, size_t count,
+                                  wring_dtype dtype, wring_op op)
+{
+    return run(comm, WRING_REDUCE_SCATTER, op, dtype, 0, send, recv, count);
+}
+
+wring_status wring_allgather(wring_comm *comm, const void *send, void *recv, size_t count,
+                             wring_dtype dtype)
+{
+    return run(comm, WRING_ALLGATHER, WRING_SUM, dtype, 0, send, recv, count);
+}
+
+wring_status wring_broadcast(wring_comm *comm, const void *send, void *recv, size_t count,
+                             wring_dtype dtype, int root)
+{
+    return run(comm, WRING_BROADCAST, WRING_SUM, dtype, root, send, recv, count);
+}
+
+wring_status wring_barrier(wring_comm *comm)
+{
+    return run(comm, WRING_BARRIER, WRING_SUM, WRING_FLOAT32, 0, NULL, NULL, 0);
+}
+
+/* ---- tensor ---------------------------------------------------------------------------------- */
+
+/* What tensors and scheduler parameters have in common. */
+static wring_status check_shape(const char *name, wring_dtype dtype, int ndim, const size_t *shape)
+{
+    REQUIRE(name != NULL && name[0] != '\0', "a tensor needs a name");
+    REQUIRE((unsigned)dtype < WRING_DTYPE_COUNT, "tensor '%s': unknown element type %d", name,
+            dtype);
+    REQUIRE(ndim >= 0 && (ndim == 0 || shape != NULL), "tensor '%s': %d dimensions without shape",
+            name, ndim);
+    return WRING_OK;
+}
+
+wring_status wring_tensor_create(wring_comm *comm, const char *name, wring_dtype dtype, int ndim,
+                                 const size_t *shape, const wring_tensor_options *options,
+                                 wring_tensor **tensor_out)
+{
+    REQUIRE(comm != NULL && tensor_out != NULL, "comm or tensor_out is NULL");
+    REQUIRE_SIZE(options, wring_tensor_options);
+    WRI_TRY(check_shape(name, dtype, ndim, shape));
+    return wri_tensor_create(comm, name, dtype, ndim, shape, options, tensor_out);
+}
+
+void wring_tensor_destroy(wring_tensor *tensor)
+{
+    wri_tensor_destroy(tensor);
+}
+
+size_t wring_tensor_count(const wring_tensor *tensor)
+{
+    return wri_tensor_count(tensor);
+}
+
+size_t wring_tensor_state_nbytes(const wring_tensor *tensor)
+{
+    return wri_tensor_state_nbytes(tensor);
+}
+
+wring_status wring_tensor_residual(const wring_tensor *tensor, float *dst, size_t count)
+{
+    REQUIRE(tensor != NULL && (dst != NULL || count == 0), "tensor or dst is NULL");
+    return wri_tensor_residual(tensor, dst, count);
+}
+
+wring_status wring_comm_explain(wring_comm *comm, char **text_out)
+{
+    REQUIRE(comm != NULL && text_out != NULL, "comm or text_out is NULL");
+    return wri_tensor_explain(comm, text_out);
+}
+
+/* ---- scheduler ------------------------------------------------------------------------------- */
+
+wring_status wring_scheduler_create(wring_comm *comm, const wring_scheduler_options *options,
+                                    wring_scheduler **scheduler_out)
+{
+    static const wring_scheduler_options defaults = WRING_SCHEDULER_OPTIONS_INIT;
+    REQUIRE(comm != NULL && scheduler_out != NULL, "comm or scheduler_out is NULL");
+    REQUIRE_SIZE(options, wring_scheduler_options);
+    return wri_scheduler_create(comm, options ? options : &defaults, scheduler_out);
+}
+
+void wring_scheduler_destroy(wring_scheduler *scheduler)
+{
+    wri_scheduler_destroy(scheduler);
+}
+
+wring_status wring_scheduler_add(wring_scheduler *scheduler, const char *name, wring_dtype dtype,
+                                 int ndim, const size_t *shape, void *grad, int *param_out)
+{
+    REQUIRE(scheduler != NULL && param_out != NULL, "scheduler or param_out is NULL");
+    WRI_TRY(check_shape(name, dtype, ndim, shape));
+    return wri_scheduler_add(scheduler, name, dtype, ndim, shape, grad, param_out);
+}
+
+wring_status wring_scheduler_ready(wring_scheduler *scheduler, int param)
+{
+    REQUIRE(scheduler != NULL, "scheduler is NULL");
+    return wri_scheduler_ready(scheduler, param);
+}
+
+wring_status wring_scheduler_finish(wring_scheduler *scheduler, wring_result *result_out)
+{
+    REQUIRE(scheduler != NULL, "scheduler is NULL");
+    return wri_scheduler_finish(scheduler, result_out);
+}

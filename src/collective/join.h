@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the ranks of a new communicator find each other: a callback of the caller's, a unique id, or the
+ * environment. Each ends in one exchange of cards. */
+#ifndef WRI_COLLECTIVE_JOIN_H
+#define WRI_COLLECTIVE_JOIN_H
+
+#include "collective/context.h"
+
+/* What a rank tells the others. */
+struct wri_card {
+    uint64_t nonce; /* drawn by each; rank 0's becomes the communicator's */
+    uint64_t host;  /* hash of the host's name and boot: equal on one machine */
+    uint32_t address_nbytes;
+    unsigned char address[WRING_ADDRESS_MAX - 20];
+};
+_Static_assert(sizeof(struct wri_card) == WRING_ADDRESS_MAX, "a rendezvous blob holds a card");
+
+/* Which way, and who this process is. */
+struct wri_way {
+    int rank, nranks;
+    wring_allgather_fn allgather; /* NULL: by rendezvous */
+    void *allgather_arg;
+    char host[WRI_CONFIG_TEXT_MAX];
+    int port, listen_fd; /* listen_fd -1: none */
+    uint64_t job;
+};
+
+wring_status wri_way_find(wring_context *context, const wring_comm_options *options,
+                          struct wri_way *way_out);
+
+/* A fresh nonce, and this host; the address is left alone. */
+wring_status wri_card_init(struct wri_card *card);
+
+/* Exchange: cards_out[0..nranks) and the nonce that all share. Blocks up to WRING_JOIN_TIMEOUT. */
+wring_status wri_join(wring_context *context, const struct wri_way *way, const struct wri_card *own,
+                      struct wri_card *cards_out, uint64_t *nonce_out);
+
+wring_status wri_unique_id_create(wring_context *context, wring_unique_id *id_out);
+
+#endif

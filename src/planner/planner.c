@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which algorithm, codec, piece size? Today a rule over the algorithms' own cost functions; it depends
+ * on nothing but what all ranks know alike, so they decide alike. */
+#include "planner/planner.h"
+
+#include "base/status.h"
+#include "collective/collective.h"
+#include "collective/exec.h"
+#include "collective/tensor.h"
+#include "planner/cost.h"
+
+/* The call as a whole against the communicator. */
+static wring_status check_call(const wring_comm *comm, const wring_call *call)
+{
+    bool by_rank = call->kind == WRING_REDUCE_SCATTER || call->kind == WRING_ALLGATHER;
+    if (call->root < 0 || call->root >= comm->nranks)
+        WRI_FAIL(WRING_E_ARGUMENT, "root %d of %d ranks", call->root, comm->nranks);
+    if (call->nsegments == 0 && call->kind != WRING_BARRIER)
+        WRI_FAIL(WRING_E_ARGUMENT, "%s without a segment", wri_kind_name(call->kind));
+    if (by_rank && (call->nsegments != 1 || call->segments[0].tensor != NULL))
+        WRI_FAIL(WRING_E_ARGUMENT, "%s takes one plain buffer", wri_kind_name(call->kind));
+    return WRING_OK;
+}
+
+static wring_status check_tensor(const wring_comm *comm, const wring_call *call,
+                                 const wring_segment *segment, const wring_codec *codec)
+{
+    const wring_tensor *tensor = segment->tensor;
+    if (tensor->comm != comm)
+        WRI_FAIL(WRING_E_ARGUMENT, "tensor '%s' belongs to another communicator", tensor->name);
+    if (tensor->dtype != call->dtype)
+        WRI_FAIL(WRING_E_ARGUMENT, "tensor '%s' is %s, the call %s", tensor->name,
+                 wring_dtype_name(tensor->dtype), wring_dtype_name(call->dtype));
+    if (segment->offset > tensor->count || segment->count > tensor->count - segment->offset)
+        WRI_FAIL(WRING_E_ARGUMENT, "elements %zu..%zu of tensor '%s', which has %zu",
+                 segment->offset, segment->offset + segment->count, tensor->name, tensor->count);
+    if (codec->digest != tensor->codec->digest)
+        WRI_FAIL(WRING_E_ARGUMENT, "tensor '%s' has codec %s, the call %s", tensor->name,
+                 tensor->codec->spec, codec->spec);
+    size_t unit = wri_codec_unit(codec, tensor->count);
+    bool to_end = segment->offset + segment->count == tensor->count;
+    if (segment->offset % unit != 0 || (segment->count % unit != 0 && !to_end))
+        WRI_FAIL(WRING_E_ARGUMENT, "a part of tensor '%s' must begin and end at multiples of %zu",
+                 tensor->name, unit);
+    if (tensor->busy)
+        WRI_FAIL(WRING_E_STATE, "tensor '%s' is in a call that is not finished", tensor->name);
+    return WRING_OK;
+}
+
+static wring_status check_segments(const wring_comm *comm, const wring_call *call,
+                                   const wring_codec *codec)
+{
+    for (size_t i = 0; i < call->nsegments; i++) {
+        const wring_segment *segment = &call->segments[i];
+        bool reads = call->kind != WRING_BROADCAST || comm->rank == call->root;
+        if (segment->count > 0 && ((segment->send == NULL && reads) || segment->recv == NULL))
+            WRI_FAIL(WRING_E_ARGUMENT, "segment %zu has %zu elements but a NULL buffer", i,
+                     segment->count);
+        if (segment->count > SIZE_MAX / 16 / (size_t)comm->nranks)
+            WRI_FAIL(WRING_E_ARGUMENT, "segment %zu has too many elements: %zu", i, segment->count);
+        if (segment->tensor != NULL)
+            WRI_TRY(check_tensor(comm, call, segment, codec));
+    }
+    return WRING_OK;
+}
+
+static const wring_codec *codec_of(const wring_comm *comm, const wring_call *call)
+{
+    if (call->codec != NULL)
+        return call->codec;
+    if (call->nsegments > 0 && call->segments[0].tensor != NULL)
+        return call->segments[0].tensor->codec;
+    return comm->codec;
+}
+
+static bool can_carry(const struct wring_collective_ops *ops, const wring_call *call,
+                      const wring_codec *codec)
+{
+    return ops->kinds & 1u << call->kind &&
+           (ops->whole_units || !wri_codec_whole_unit(codec));
+}
+
+/* A lossy codec is rounded once per hop of a ring: that is for the user to choose. */
+static bool may_choose(const struct wring_collective_ops *ops, const wring_codec *codec)
+{
+    return codec->exact || !ops->rounds_per_hop;
+}
+
+static wring_status named_algorithm(const wring_comm *comm, const wring_call *call,
+                                    const wring_codec *codec, struct wri_plan *plan)
+{
+    plan->algorithm = call->algorithm ? wri_collective_find(call->algorithm) : comm->algorithm;
+    plan->reason = "named by the caller";
+    if (plan->algorithm == NULL)
+        WRI_FAIL(WRING_E_ARGUMENT, "unknown algorithm '%s'; wring-info lists them", call->algorithm);
+    if (can_carry(plan->algorithm, call, codec))
+        return WRING_OK;
+    if (call->algorithm == NULL && !(plan->algorithm->kinds & 1u << call->kind))
+        return WRING_AGAIN; /* a default for allreduce says nothing about the other kinds */
+    WRI_FAIL(WRING_E_UNSUPPORTED, "algorithm %s cannot carry %s with codec %s",
+             plan->algorithm->name, wri_kind_name(call->kind), codec->spec);
+}
+
+static wring_status cheapest(const wring_comm *comm, const wring_call *call,
+                             const wring_codec *codec, size_t count, struct wri_plan *plan)
+{
+    struct wring_cost cost = wri_cost_of(comm, call, codec, count);
+    double least = 0;
+    plan->algorithm = NULL;
+    plan->reason = "cheapest by the cost model";
+    const struct wring_collective_ops *ops;
+    for (size_t i = 0; (ops = wri_collective_at(i)) != NULL; i++) {
+        if (!can_carry(ops, call, codec) || !may_choose(ops, codec))
+            continue;
+        double cost_s = ops->cost_s(&cost);
+        if (plan->algorithm == NULL || cost_s < least) {
+            plan->algorithm = ops;
+            least = cost_s;
+        }
+    }
+    if (plan->algorithm == NULL)
+        WRI_FAIL(WRING_E_UNSUPPORTED, "no algorithm carries %s with codec %s",
+                 wri_kind_name(call->kind), codec->spec);
+    return WRING_OK;
+}
+
+static wring_status choose(const wring_comm *comm, const wring_call *call, const wring_codec *codec,
+                           struct wri_plan *plan_out)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < call->nsegments; i++)
+        count += call->segments[i].count;
+    struct wri_plan plan = {.codec = codec,
+                            .piece_count = wri_cost_piece_count(comm, call->dtype, codec)};
+    wring_status status = WRING_AGAIN;
+    if (call->algorithm != NULL || comm->algorithm != NULL)
+        status = named_algorithm(comm, call, codec, &plan);
+    if (status == WRING_AGAIN)
+        status = cheapest(comm, call, codec, count, &plan);
+    *plan_out = plan;
+    return status;
+}
+
+/* What the same call would hand over with codec none. */
+static wring_status dense_nbytes(wring_comm *comm, const wring_call *call, const struct wri_plan *plan,
+                                 uint64_t *nbytes_out)
+{
+    struct wri_plan dense = *plan;
+    if (!plan->codec->exact) {
+        WRI_TRY(choose(comm, call, comm->context->exact, &dense));
+        dense.codec = comm->context->exact;
+    }
+    return wri_request_wire_nbytes(comm, call, &dense, nbytes_out);
+}
+
+wring_status wri_planner_start(wring_comm *comm, const wring_call *call, wring_request **request_out)
+{
+    wring_context *context = comm->context;
+    const wring_codec *codec = codec_of(comm, call);
+    wring_request *request;
+    struct wri_plan plan;
+    uint64_t dense = 0;
+    pthread_mutex_lock(&context->lock);
+    wring_status status = wri_comm_check(comm);
+    if (status == WRING_OK)
+        status = check_call(comm, call);
+    if (status == WRING_OK)
+        status = wri_codec_accepts(codec, call->dtype, call->op);
+    if (status == WRING_OK)
+        status = check_segments(comm, call, codec);
+    if (status == WRING_OK)
+        status = choose(comm, call, codec, &plan);
+    if (status == WRING_OK)
+        status = dense_nbytes(comm, call, &plan, &dense);
+    if (status == WRING_OK)
+        status = wri_request_start(comm, call, &plan, &request);
+    if (status == WRING_OK) {
+        request->dense_nbytes = comm->nranks > 1 ? dense : 0;
+        *request_out = request;
+    }
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
