@@ -103,7 +103,7 @@ static wring_status way_by_environment(wring_context *context, const wring_comm_
     way->port = launch.port;
     way->job = launch.job;
     snprintf(way->host, sizeof(way->host), "%s", launch.host);
-    way->listen_fd = launch.rank == 0 ? wri_launch_listen_fd() : -1;
+    way->listen_fd = launch.listen_fd;
     return WRING_OK;
 }
 

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the executor does when things go wrong, and what it does to state when they go right.
+ *
+ * Proves: a mismatch is an error that names both sides; damaged, foreign and lost messages end in an
+ * error, never in a wrong result or a hang; residuals change only in calls that end well on finite
+ * data; mass is neither lost nor made; a failed communicator refuses calls at once.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "collective/comm.h"
+#include "collective/tensor.h"
+#include "transport/transport.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <wring/wring.h>
+
+enum { N = 3, COUNT = 50000 };
+
+struct group {
+    wring_context *context;
+    wring_comm *comm[N];
+};
+
+static void group_open(struct group *group, const char *timeout_ms)
+{
+    setenv("WRING_TIMEOUT", timeout_ms, 1);
+    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
+    options.transport = "self";
+    options.caller_progress = true;
+    assert_int_equal(wring_context_create(&options, &group->context), WRING_OK);
+    assert_int_equal(wring_comm_create_local(group->context, N, NULL, group->comm), WRING_OK);
+    unsetenv("WRING_TIMEOUT");
+}
+
+static void group_close(struct group *group)
+{
+    for (int q = 0; q < N; q++)
+        wring_comm_destroy(group->comm[q]);
+    wring_context_destroy(group->context);
+}
+
+static float noise(int rank, size_t i)
+{
+    uint64_t x = (i + 1) * 0x9E3779B97F4A7C15u + (uint64_t)rank * 0xD1B54A32D192ED03u;
+    x ^= x >> 31;
+    x *= 0xBF58476D1CE4E5B9u;
+    return (float)((double)(int64_t)x / 9223372036854775808.0);
+}
+
+/* One allreduce on every rank, each with its own idea of the call; statuses out. */
+static void run(struct group *group, const wring_call *call, const wring_segment *segment,
+                wring_status *status_out, wring_result *result_out)
+{
+    wring_request *request[N] = {0};
+    for (int q = 0; q < N; q++) {
+        wring_call own = call[q];
+        own.segments = &segment[q];
+        own.nsegments = 1;
+        status_out[q] = wring_comm_start(group->comm[q], &own, &request[q]);
+    }
+    for (int q = 0; q < N; q++)
+        if (request[q] != NULL)
+            status_out[q] = wring_request_wait(request[q], result_out ? &result_out[q] : NULL);
+}
+
+/* ---- state ----------------------------------------------------------------------------------- */
+
+struct gradients {
+    wring_codec *codec;
+    wring_tensor *tensor[N];
+    float *grad[N], *sum[N];
+};
+
+static void gradients_open(struct gradients *g, struct group *group, const char *spec)
+{
+    const size_t shape[] = {COUNT / 100, 100};
+    assert_int_equal(wring_codec_create(spec, &g->codec), WRING_OK);
+    for (int q = 0; q < N; q++) {
+        wring_tensor_options options = WRING_TENSOR_OPTIONS_INIT;
+        options.codec = g->codec;
+        assert_int_equal(wring_tensor_create(group->comm[q], "layer.weight", WRING_FLOAT32, 2, shape,
+                                             &options, &g->tensor[q]),
+                         WRING_OK);
+        g->grad[q] = malloc(COUNT * sizeof(float));
+        g->sum[q] = malloc(COUNT * sizeof(float));
+        for (size_t i = 0; i < COUNT; i++)
+            g->grad[q][i] = noise(q, i);
+    }
+}
+
+static void gradients_close(struct gradients *g)
+{
+    for (int q = 0; q < N; q++) {
+        wring_tensor_destroy(g->tensor[q]);
+        free(g->grad[q]);
+        free(g->sum[q]);
+    }
+    wring_codec_destroy(g->codec);
+}
+
+static void reduce(struct group *group, struct gradients *g, const char *algorithm,
+                   wring_status *status_out, wring_result *result_out)
+{
+    wring_call call[N];
+    wring_segment segment[N];
+    for (int q = 0; q < N; q++) {
+        call[q] = (wring_call)WRING_CALL_INIT;
+        call[q].algorithm = algorithm;
+        segment[q] = (wring_segment){.tensor = g->tensor[q], .send = g->grad[q], .recv = g->sum[q],
+                                     .count = COUNT};
+    }
+    run(group, call, segment, status_out, result_out);
+}
+
+/* Everything that was put in was either delivered or is still in a residual: sums over all elements of
+ * (delivered) + (local residuals) + (owners' residuals) = steps * (sum of gradients), element-wise. */
+static void test_mass_is_kept(void **state)
+{
+    (void)state;
+    const char *specs[] = {"ef+topk:0.01+int8", "ef+sign", "ef+int4", "ef+topk:0.05"};
+    const char *algorithms[] = {"direct", "ring", "allgather"};
+    for (int k = 0; k < 4; k++)
+        for (int a = 0; a < 3; a++) {
+            struct group group;
+            struct gradients g;
+            enum { STEPS = 6 };
+            group_open(&group, "5000");
+            gradients_open(&g, &group, specs[k]);
+            double *delivered = calloc(COUNT, sizeof(double));
+            for (int step = 0; step < STEPS; step++) {
+                wring_status status[N];
+                reduce(&group, &g, algorithms[a], status, NULL);
+                for (int q = 0; q < N; q++)
+                    assert_int_equal(status[q], WRING_OK);
+                for (size_t i = 0; i < COUNT; i++)
+                    delivered[i] += g.sum[0][i];
+            }
+            float *residual = malloc(COUNT * sizeof(float));
+            for (int q = 0; q < N; q++) {
+                assert_int_equal(wring_tensor_residual(g.tensor[q], residual, COUNT), WRING_OK);
+                for (size_t i = 0; i < COUNT; i++)
+                    delivered[i] += residual[i];
+                const struct wri_residual *owner = &g.tensor[q]->owner;
+                for (size_t i = owner->begin; i < owner->end; i++)
+                    delivered[i] += owner->generation[owner->current][i - owner->begin];
+            }
+            for (size_t i = 0; i < COUNT; i++) {
+                double want = 0;
+                for (int q = 0; q < N; q++)
+                    want += STEPS * (double)noise(q, i);
+                if (fabs(delivered[i] - want) > 1e-4)
+                    fail_msg("%s over %s: element %zu holds %g instead of %g", specs[k],
+                             algorithms[a], i, delivered[i], want);
+            }
+            free(residual);
+            free(delivered);
+            gradients_close(&g);
+            group_close(&group);
+        }
+}
+
+/* A change of the owned range moves what the owner kept into its local residual. */
+static void test_owner_change_keeps_mass(void **state)
+{
+    (void)state;
+    struct group group;
+    struct gradients g;
+    wring_status status[N];
+    group_open(&group, "5000");
+    gradients_open(&g, &group, "ef+topk:0.01+int8");
+    reduce(&group, &g, "direct", status, NULL);
+    struct wring_tensor *tensor = g.tensor[1];
+    size_t begin = tensor->owner.begin, end = tensor->owner.end;
+    assert_true(begin < end);
+    float *residual = malloc(COUNT * sizeof(float));
+    assert_int_equal(wring_tensor_residual(tensor, residual, COUNT), WRING_OK);
+    float was = residual[begin];
+    float kept = tensor->owner.generation[tensor->owner.current][0];
+    assert_int_equal(wri_tensor_own(tensor, 0, 0, 2.0f), WRING_OK);
+    assert_int_equal(wring_tensor_residual(tensor, residual, COUNT), WRING_OK);
+    assert_true(residual[begin] == was + 2.0f * kept);
+    assert_int_equal(tensor->owner.end, 0);
+    free(residual);
+    gradients_close(&g);
+    group_close(&group);
+}
+
+static void snapshot(const struct gradients *g, float *out)
+{
+    for (int q = 0; q < N; q++)
+        assert_int_equal(wring_tensor_residual(g->tensor[q], out + (size_t)q * COUNT, COUNT),
+                         WRING_OK);
+}
+
+/* A NaN on one rank leaves every rank's residual as it was. */
+static void test_nonfinite_leaves_state(void **state)
+{
+    (void)state;
+    const char *algorithms[] = {"direct", "ring", "allgather"};
+    for (int a = 0; a < 3; a++) {
+        struct group group;
+        struct gradients g;
+        wring_status status[N];
+        wring_result result[N];
+        float *before = malloc(N * COUNT * sizeof(float));
+        float *after = malloc(N * COUNT * sizeof(float));
+        group_open(&group, "5000");
+        gradients_open(&g, &group, "ef+topk:0.01+int8");
+        reduce(&group, &g, algorithms[a], status, result);
+        assert_false(result[0].nonfinite);
+        snapshot(&g, before);
+        g.grad[2][COUNT - 1] = NAN;
+        reduce(&group, &g, algorithms[a], status, result);
+        snapshot(&g, after);
+        for (int q = 0; q < N; q++) {
+            assert_int_equal(status[q], WRING_OK);
+            assert_true(result[q].nonfinite);
+        }
+        assert_memory_equal(before, after, N * COUNT * sizeof(float));
+        free(before);
+        free(after);
+        gradients_close(&g);
+        group_close(&group);
+    }
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+struct fault {
+    int countdown; /* the message that it hits */
+    enum wri_self_fault kind;
+    bool flip;
+};
+
+static enum wri_self_fault strike(void *arg, int src, int dst, uint64_t tag, void *data,
+                                  size_t nbytes)
+{
+    struct fault *fault = arg;
+    (void)src;
+    (void)dst;
+    (void)tag;
+    if (fault->countdown-- != 0)
+        return WRI_SELF_DELIVER;
+    if (fault->flip && nbytes > 0)
+        ((unsigned char *)data)[nbytes / 2] ^= 0x10;
+    return fault->kind;
+}
+
+/* Lose, cut or damage one message, whichever: some rank gets an error, in time, and state stays. */
+static void test_faults_end_in_errors(void **state)
+{
+    (void)state;
+    const struct fault faults[] = {{0, WRI_SELF_DROP, false}, {0, WRI_SELF_CUT, false},
+                                   {0, WRI_SELF_DELIVER, true}};
+    setenv("WRING_CHECKSUM", "1", 1);
+    for (int f = 0; f < 3; f++)
+        for (int hit = 0; hit < 12; hit += 3) {
+            struct group group;
+            struct gradients g;
+            wring_status status[N];
+            struct fault fault = faults[f];
+            float *before = malloc(N * COUNT * sizeof(float));
+            float *after = malloc(N * COUNT * sizeof(float));
+            group_open(&group, "50");
+            gradients_open(&g, &group, "ef+int8");
+            reduce(&group, &g, "direct", status, NULL);
+            snapshot(&g, before);
+            fault.countdown = hit;
+            wri_self_set_fault(group.context->link, strike, &fault);
+            reduce(&group, &g, "direct", status, NULL);
+            int errors = 0;
+            for (int q = 0; q < N; q++)
+                errors += status[q] != WRING_OK;
+            assert_true(errors > 0);
+            snapshot(&g, after);
+            for (int q = 0; q < N; q++)
+                if (status[q] != WRING_OK)
+                    assert_memory_equal(before + (size_t)q * COUNT, after + (size_t)q * COUNT,
+                                        COUNT * sizeof(float));
+            /* The failed ones refuse at once, with the first reason. */
+            wring_status again[N];
+            wri_self_set_fault(group.context->link, NULL, NULL);
+            reduce(&group, &g, "direct", again, NULL);
+            for (int q = 0; q < N; q++)
+                if (status[q] != WRING_OK)
+                    assert_int_equal(again[q], status[q]);
+            free(before);
+            free(after);
+            gradients_close(&g);
+            group_close(&group);
+        }
+    unsetenv("WRING_CHECKSUM");
+}
+
+/* B51, B52: ranks that disagree all get an error that names both sides. */
+static void test_mismatch(void **state)
+{
+    (void)state;
+    static float send[N][2000], recv[N][2000];
+    const struct {
+        size_t count;
+        wring_dtype dtype;
+        wring_op op;
+        const char *codec, *word;
+    } other[] = {{1001, WRING_FLOAT32, WRING_SUM, NULL, "1001"},
+                 {2000, WRING_FLOAT32, WRING_SUM, NULL, "2000"},
+                 {1000, WRING_BFLOAT16, WRING_SUM, NULL, "bfloat16"},
+                 {1000, WRING_FLOAT32, WRING_MAX, NULL, "max"},
+                 {1000, WRING_FLOAT32, WRING_SUM, "int8", "int8"}};
+    for (size_t k = 0; k < sizeof(other) / sizeof(other[0]); k++) {
+        struct group group;
+        wring_call call[N];
+        wring_segment segment[N];
+        wring_status status[N];
+        wring_codec *codec = NULL;
+        group_open(&group, "200");
+        if (other[k].codec)
+            assert_int_equal(wring_codec_create(other[k].codec, &codec), WRING_OK);
+        for (int q = 0; q < N; q++) {
+            call[q] = (wring_call)WRING_CALL_INIT;
+            call[q].algorithm = "direct";
+            segment[q] = (wring_segment){.send = send[q], .recv = recv[q], .count = 1000};
+        }
+        segment[1].count = other[k].count;
+        call[1].dtype = other[k].dtype;
+        call[1].op = other[k].op;
+        call[1].codec = codec;
+        run(&group, call, segment, status, NULL);
+        for (int q = 0; q < N; q++) {
+            assert_true(status[q] == WRING_E_MISMATCH || status[q] == WRING_E_TIMEOUT);
+            if (status[q] == WRING_E_MISMATCH && strstr(group.comm[q]->failure, other[k].word) == NULL)
+                fail_msg("no '%s' in: %s", other[k].word, group.comm[q]->failure);
+        }
+        assert_int_equal(status[1], WRING_E_MISMATCH);
+        group_close(&group);
+        wring_codec_destroy(codec);
+    }
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+static void test_bad_arguments(void **state)
+{
+    (void)state;
+    struct group group;
+    wring_tensor *tensor, *twin;
+    wring_request *request;
+    const size_t shape[] = {40000};
+    float buffer[64];
+    group_open(&group, "1000");
+    wring_comm *comm = group.comm[0];
+
+    assert_int_equal(wring_allreduce(comm, NULL, buffer, 4, WRING_FLOAT32, WRING_SUM),
+                     WRING_E_ARGUMENT);
+    assert_int_equal(wring_allreduce(comm, buffer, buffer, 4, (wring_dtype)99, WRING_SUM),
+                     WRING_E_ARGUMENT);
+    assert_int_equal(wring_broadcast(comm, buffer, buffer, 4, WRING_FLOAT32, N), WRING_E_ARGUMENT);
+    assert_int_equal(wring_allreduce(comm, buffer, buffer, 4, WRING_INT32, WRING_AVG),
+                     WRING_E_UNSUPPORTED);
+
+    wring_call call = WRING_CALL_INIT;
+    wring_segment segment = {.send = buffer, .recv = buffer, .count = 4};
+    call.segments = &segment;
+    call.nsegments = 1;
+    call.algorithm = "no such";
+    assert_int_equal(wring_comm_start(comm, &call, &request), WRING_E_ARGUMENT);
+    call.algorithm = "allgather";
+    call.kind = WRING_BROADCAST;
+    assert_int_equal(wring_comm_start(comm, &call, &request), WRING_E_UNSUPPORTED);
+    call.size = 3;
+    assert_int_equal(wring_comm_start(comm, &call, &request), WRING_E_ARGUMENT);
+
+    assert_int_equal(wring_tensor_create(comm, "a", WRING_FLOAT32, 1, shape, NULL, &tensor),
+                     WRING_OK);
+    assert_int_equal(wring_tensor_create(comm, "a", WRING_FLOAT32, 1, shape, NULL, &twin),
+                     WRING_E_ARGUMENT);
+    const size_t huge[] = {SIZE_MAX, 2};
+    assert_int_equal(wring_tensor_create(comm, "b", WRING_FLOAT32, 2, huge, NULL, &twin),
+                     WRING_E_ARGUMENT);
+    call = (wring_call)WRING_CALL_INIT;
+    call.segments = &segment;
+    call.nsegments = 1;
+    segment.tensor = tensor;
+    segment.offset = 39999;
+    assert_int_equal(wring_comm_start(comm, &call, &request), WRING_E_ARGUMENT);
+    call.dtype = WRING_FLOAT16;
+    segment.offset = 0;
+    assert_int_equal(wring_comm_start(comm, &call, &request), WRING_E_ARGUMENT);
+    wring_tensor_destroy(tensor);
+
+    /* None of this poisoned anything. */
+    assert_int_equal(comm->failed, WRING_OK);
+    group_close(&group);
+    wring_comm_destroy(NULL);
+    wring_context_destroy(NULL);
+    wring_tensor_destroy(NULL);
+}
+
+/* B54: counters near 2^31 and 2^32 go on. */
+static void test_operation_counter_wraps(void **state)
+{
+    (void)state;
+    const uint64_t starts[] = {(1ull << 10) - 3, (1ull << 31) - 3, (1ull << 32) - 3};
+    for (int k = 0; k < 3; k++) {
+        struct group group;
+        group_open(&group, "1000");
+        for (int q = 0; q < N; q++)
+            group.comm[q]->operation = starts[k];
+        for (int turn = 0; turn < 8; turn++) {
+            wring_call call[N];
+            wring_segment segment[N];
+            wring_status status[N];
+            float send[N] = {1, 2, 4}, recv[N];
+            for (int q = 0; q < N; q++) {
+                call[q] = (wring_call)WRING_CALL_INIT;
+                segment[q] = (wring_segment){.send = &send[q], .recv = &recv[q], .count = 1};
+            }
+            run(&group, call, segment, status, NULL);
+            for (int q = 0; q < N; q++) {
+                assert_int_equal(status[q], WRING_OK);
+                assert_true(recv[q] == 7);
+            }
+        }
+        group_close(&group);
+    }
+}
+
+/* Requests may outlive their communicator; unfinished ones end as aborted. */
+static void test_destroy_with_requests(void **state)
+{
+    (void)state;
+    struct group group;
+    wring_request *request;
+    float buffer[8] = {0};
+    group_open(&group, "1000");
+    wring_segment segment = {.send = buffer, .recv = buffer, .count = 8};
+    wring_call call = WRING_CALL_INIT;
+    call.segments = &segment;
+    call.nsegments = 1;
+    assert_int_equal(wring_comm_start(group.comm[0], &call, &request), WRING_OK);
+    wring_context_progress(group.context);
+    wring_comm_destroy(group.comm[0]);
+    group.comm[0] = NULL;
+    assert_int_equal(wring_request_test(request), WRING_E_ABORTED);
+    assert_int_equal(wring_request_wait(request, NULL), WRING_E_ABORTED);
+    group_close(&group);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mass_is_kept),
+        cmocka_unit_test(test_owner_change_keeps_mass),
+        cmocka_unit_test(test_nonfinite_leaves_state),
+        cmocka_unit_test(test_faults_end_in_errors),
+        cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_operation_counter_wraps),
+        cmocka_unit_test(test_destroy_with_requests),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
