@@ -116,8 +116,13 @@ static wring_status run(wring_comm *comm, wring_kind kind, wring_op op, wring_dt
                         const void *send, void *recv, size_t count)
 {
     wring_segment segment = {.send = send, .recv = recv, .count = count};
-    wring_call call = {.size = sizeof(call), .kind = kind, .op = op, .dtype = dtype, .root = root,
-                       .segments = &segment, .nsegments = kind == WRING_BARRIER ? 0 : 1};
+    wring_call call = {.size = sizeof(call),
+                       .kind = kind,
+                       .op = op,
+                       .dtype = dtype,
+                       .root = root,
+                       .segments = &segment,
+                       .nsegments = kind == WRING_BARRIER ? 0 : 1};
     wring_request *request;
     WRI_TRY(wring_comm_start(comm, &call, &request));
     return wri_request_wait(request, NULL);
@@ -207,10 +212,21 @@ wring_status wring_comm_explain(wring_comm *comm, char **text_out)
 wring_status wring_scheduler_create(wring_comm *comm, const wring_scheduler_options *options,
                                     wring_scheduler **scheduler_out)
 {
-    static const wring_scheduler_options defaults = WRING_SCHEDULER_OPTIONS_INIT;
+    wring_scheduler_options filled = WRING_SCHEDULER_OPTIONS_INIT;
     REQUIRE(comm != NULL && scheduler_out != NULL, "comm or scheduler_out is NULL");
     REQUIRE_SIZE(options, wring_scheduler_options);
-    return wri_scheduler_create(comm, options ? options : &defaults, scheduler_out);
+    const struct wri_config *config = &comm->context->config;
+    if (options != NULL)
+        filled = *options;
+    REQUIRE(filled.accumulate >= 0, "%d micro-steps", filled.accumulate);
+    REQUIRE(filled.op == WRING_SUM || filled.op == WRING_AVG, "op must be WRING_SUM or WRING_AVG");
+    if (filled.bucket_nbytes == 0)
+        filled.bucket_nbytes = config->bucket_nbytes;
+    if (filled.first_bucket_nbytes == 0)
+        filled.first_bucket_nbytes = config->first_bucket_nbytes;
+    if (filled.accumulate == 0)
+        filled.accumulate = 1;
+    return wri_scheduler_create(comm, &filled, scheduler_out);
 }
 
 void wring_scheduler_destroy(wring_scheduler *scheduler)

@@ -8,7 +8,12 @@
  * size nor, for algorithms that do not round per hop, on bucket make-up; in place equals out of place;
  * a NaN on one rank is seen by all.
  */
-#include "cmocka_all.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 #include "collective/collective.h"
 #include "simd/array.h"
@@ -66,7 +71,8 @@ static wring_status run_all(struct group *group, wring_call call, struct part *p
     wring_request *request[RANKS_MAX];
     wring_status worst = WRING_OK;
     for (int q = 0; q < group->nranks; q++) {
-        wring_segment segment = {.send = part[q].send, .recv = part[q].recv,
+        wring_segment segment = {.send = part[q].send,
+                                 .recv = part[q].recv,
                                  .count = call.kind == WRING_REDUCE_SCATTER ? part[q].recv_count
                                                                             : part[q].send_count};
         call.segments = &segment;
@@ -154,8 +160,8 @@ static void fill(struct part *part, int rank, wring_dtype dtype, size_t first, s
 }
 
 /* Compare COUNT elements of DATA with what FIRST.. should be; averages are compared as floats. */
-static void check_reduced(wring_dtype dtype, wring_op op, int nranks, const void *data, size_t first,
-                          size_t count)
+static void check_reduced(wring_dtype dtype, wring_op op, int nranks, const void *data,
+                          size_t first, size_t count)
 {
     size_t size = wring_dtype_size(dtype);
     char want[8];
@@ -321,8 +327,14 @@ static const struct lossy {
     const char *spec;
     double error; /* 0: not bounded element by element */
 } lossy_codecs[] = {
-    {"bf16", 1.0 / 256},   {"fp16", 1.0 / 2048}, {"int8", 0.5 / 127}, {"int4", 0.5 / 7},
-    {"sign", 0},           {"topk:0.1", 0},      {"topk:0.1+int8", 0}, {"int8:round=stochastic", 1.0 / 127},
+    {"bf16", 1.0 / 256},
+    {"fp16", 1.0 / 2048},
+    {"int8", 0.5 / 127},
+    {"int4", 0.5 / 7},
+    {"sign", 0},
+    {"topk:0.1", 0},
+    {"topk:0.1+int8", 0},
+    {"int8:round=stochastic", 1.0 / 127},
     {"topk:0.1,unit=tensor", 0},
 };
 
@@ -382,10 +394,10 @@ static void test_allreduce_lossy(void **state)
 {
     (void)state;
     const int worlds[] = {1, 2, 3, 4, 7, 17};
-    const size_t sizes[] = {0, 1, 100, 5000, 70001};
     const struct wring_collective_ops *ops;
     for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
         for (size_t k = 0; k < sizeof(lossy_codecs) / sizeof(lossy_codecs[0]); k++) {
+            const size_t sizes[] = {0, 1, 100, 5000, worlds[w] <= 4 ? 70001 : 17003};
             wring_codec *codec;
             struct group small, large;
             assert_int_equal(wring_codec_create(lossy_codecs[k].spec, &codec), WRING_OK);
@@ -510,9 +522,9 @@ static void test_nonfinite_everywhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_allreduce_exact),   cmocka_unit_test(test_allreduce_types),
-        cmocka_unit_test(test_other_kinds_exact), cmocka_unit_test(test_barrier),
-        cmocka_unit_test(test_allreduce_lossy),   cmocka_unit_test(test_bucket_make_up),
+        cmocka_unit_test(test_allreduce_exact),      cmocka_unit_test(test_allreduce_types),
+        cmocka_unit_test(test_other_kinds_exact),    cmocka_unit_test(test_barrier),
+        cmocka_unit_test(test_allreduce_lossy),      cmocka_unit_test(test_bucket_make_up),
         cmocka_unit_test(test_nonfinite_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

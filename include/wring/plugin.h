@@ -231,7 +231,7 @@ enum wring_step_flags {
     WRING_STEP_LOCAL_RESIDUAL = 2, /* ENCODE: with this rank's residual of that range */
     WRING_STEP_OWNER_RESIDUAL = 4, /* ENCODE: with the residual of the reduced range that it owns */
     WRING_STEP_REDUCE = 8,         /* LOAD: add to what is there instead of replacing it */
-    WRING_STEP_PARTIAL = 16        /* ENCODE, DECODE: a partial sum, in the accumulator's type */
+    WRING_STEP_PARTIAL = 16        /* all but LOAD, STORE: a partial sum, in the accumulator's type */
 };
 
 /* Steps run in list order. RECV and SEND only start; a step that reads a slot waits until its bytes

@@ -15,12 +15,12 @@ static wring_status emit(struct wring_emit *emit)
     emit->nshards = 1;
     for (int i = 1; i < n; i++) {
         int q = wri_rank_add(rank, -i, n);
-        wri_emit_recv(emit, 0, q, 0, q, 0);
+        wri_emit_transfer(emit, WRING_STEP_RECV, 0, q, 0, q, 0, 0);
     }
     wri_emit_local(emit, WRING_STEP_ENCODE, WRING_BUFFER_INPUT, 0, rank, 0,
                    WRING_STEP_LOCAL_RESIDUAL);
     for (int i = 1; i < n; i++)
-        wri_emit_send(emit, 0, rank, 0, wri_rank_add(rank, i, n), 0);
+        wri_emit_transfer(emit, WRING_STEP_SEND, 0, rank, 0, wri_rank_add(rank, i, n), 0, 0);
     for (int q = 0; q < n; q++)
         wri_emit_local(emit, q == 0 ? WRING_STEP_DECODE_SET : WRING_STEP_DECODE_ADD,
                        WRING_BUFFER_ACCUMULATOR, 1, q, 0, 0);

@@ -21,27 +21,27 @@ static inline void wri_emit_step(struct wring_emit *emit, struct wring_step step
     emit->nsteps++;
 }
 
-/* The three steps that every algorithm is full of. */
-static inline void wri_emit_send(struct wring_emit *emit, int round, int slot, int shard, int peer,
-                                 int tag)
+/* The steps that every algorithm is full of. A transfer's flags are 0 or WRING_STEP_PARTIAL. */
+static inline void wri_emit_local(struct wring_emit *emit, int kind, int buffer, int round,
+                                  int slot, int shard, int flags)
 {
-    wri_emit_step(emit, (struct wring_step){.kind = WRING_STEP_SEND, .round = (uint8_t)round,
-                                            .slot = (uint16_t)slot, .shard = shard, .peer = peer,
-                                            .tag = (uint16_t)tag});
+    wri_emit_step(emit, (struct wring_step){.kind = (uint8_t)kind,
+                                            .buffer = (uint8_t)buffer,
+                                            .flags = (uint8_t)flags,
+                                            .round = (uint8_t)round,
+                                            .slot = (uint16_t)slot,
+                                            .shard = shard});
 }
-static inline void wri_emit_recv(struct wring_emit *emit, int round, int slot, int shard, int peer,
-                                 int tag)
+static inline void wri_emit_transfer(struct wring_emit *emit, int kind, int round, int slot,
+                                     int shard, int peer, int tag, int flags)
 {
-    wri_emit_step(emit, (struct wring_step){.kind = WRING_STEP_RECV, .round = (uint8_t)round,
-                                            .slot = (uint16_t)slot, .shard = shard, .peer = peer,
+    wri_emit_step(emit, (struct wring_step){.kind = (uint8_t)kind,
+                                            .flags = (uint8_t)flags,
+                                            .round = (uint8_t)round,
+                                            .slot = (uint16_t)slot,
+                                            .shard = shard,
+                                            .peer = peer,
                                             .tag = (uint16_t)tag});
-}
-static inline void wri_emit_local(struct wring_emit *emit, int kind, int buffer, int round, int slot,
-                                  int shard, int flags)
-{
-    wri_emit_step(emit, (struct wring_step){.kind = (uint8_t)kind, .buffer = (uint8_t)buffer,
-                                            .flags = (uint8_t)flags, .round = (uint8_t)round,
-                                            .slot = (uint16_t)slot, .shard = shard});
 }
 
 /* Rank arithmetic that stays in 0..n-1. */

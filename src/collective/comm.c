@@ -117,8 +117,8 @@ static wring_status join(wring_comm *comm, const struct wri_way *way)
 static wring_status meet(wring_comm *comm)
 {
     const wring_call call = {.size = sizeof(call), .kind = WRING_BARRIER};
-    const struct wri_plan plan = {.codec = comm->codec, .piece_count = 1,
-                                  .algorithm = wri_collective_find("direct")};
+    const struct wri_plan plan = {
+        .codec = comm->codec, .piece_count = 1, .algorithm = wri_collective_find("direct")};
     wring_request *request;
     pthread_mutex_lock(&comm->context->lock);
     wring_status status = wri_request_start(comm, &call, &plan, &request);

@@ -14,15 +14,15 @@ struct wring_comm {
     void *endpoint;
     void **peer; /* nranks; NULL for this rank */
     uint64_t nonce;
-    uint32_t epoch;       /* the nonce's low half; names the communicator in tags */
-    wring_codec *codec;   /* of calls and tensors that name none; owned */
+    uint32_t epoch;     /* the nonce's low half; names the communicator in tags */
+    wring_codec *codec; /* of calls and tensors that name none; owned */
     const struct wring_collective_ops *algorithm; /* NULL: the planner chooses */
-    uint64_t operation;   /* started so far: numbers the next one */
-    uint64_t last_good;   /* operations that ended well */
-    wring_tensor *tensors; /* list, for explain */
-    struct wri_arena spare; /* buffers of an earlier call, for the next one */
-    int refs;               /* the user's, and one per request that was not waited for */
-    wring_status failed;  /* first failure, or WRING_OK; later calls return it at once */
+    uint64_t operation;                           /* started so far: numbers the next one */
+    uint64_t last_good;                           /* operations that ended well */
+    wring_tensor *tensors;                        /* list, for explain */
+    struct wri_arena spare;                       /* buffers of an earlier call, for the next one */
+    int refs;            /* the user's, and one per request that was not waited for */
+    wring_status failed; /* first failure, or WRING_OK; later calls return it at once */
     char failure[WRI_MESSAGE_MAX];
 };
 

@@ -77,8 +77,8 @@ static wring_status open_transport(wring_context *context, const char *name)
 {
     WRI_TRY(wri_transport_find(name ? name : context->config.transport, context->config.modules,
                                &context->transport));
-    struct wring_transport_open open = {.size = sizeof(open), .host = &wri_host_services,
-                                        .seed = (uint64_t)context->config.seed};
+    struct wring_transport_open open = {
+        .size = sizeof(open), .host = &wri_host_services, .seed = (uint64_t)context->config.seed};
     return context->transport->open(&open, &context->link);
 }
 

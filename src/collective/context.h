@@ -17,18 +17,19 @@
 struct wring_context {
     struct wri_config config;
     const struct wring_transport_ops *transport;
-    void *link; /* the opened transport */
+    void *link;         /* the opened transport */
     wring_codec *exact; /* codec none, to compare with */
     pthread_mutex_t lock;
     pthread_cond_t work; /* the thread has something to do: requests and no waiter, or stop */
     pthread_t thread;
     bool threaded, stop;
-    int waiters;  /* callers that drive progress themselves */
-    int sleepers; /* drivers inside transport->wait */
+    int waiters;    /* callers that drive progress themselves */
+    int sleepers;   /* drivers inside transport->wait */
     int spin_limit; /* idle polls before sleeping */
     size_t ncomms;
     wring_request *active; /* started and unfinished, in order of start */
-    wring_request *buried; /* freed by the user, but the transport may still write to their buffers */
+    wring_request
+        *buried; /* freed by the user, but the transport may still write to their buffers */
     int listen_fd, listen_port; /* of a unique id that waits for its communicator; -1 if none */
 };
 

@@ -24,7 +24,9 @@ static int received_slot(const struct wring_emit *emit, int q)
 /* This rank's contribution to its own shard. An exact codec would only copy it. */
 static void reduce_own(struct wring_emit *emit, bool first)
 {
-    int kind = emit->exact ? WRING_STEP_LOAD : first ? WRING_STEP_DECODE_SET : WRING_STEP_DECODE_ADD;
+    int kind = emit->exact ? WRING_STEP_LOAD
+               : first     ? WRING_STEP_DECODE_SET
+                           : WRING_STEP_DECODE_ADD;
     wri_emit_local(emit, kind, WRING_BUFFER_ACCUMULATOR, 1, sent_slot(emit->rank), emit->rank,
                    emit->exact && !first ? WRING_STEP_REDUCE : 0);
 }
@@ -35,13 +37,13 @@ static void scatter_reduce(struct wring_emit *emit)
     int rank = emit->rank, n = emit->nranks;
     for (int i = 1; i < n; i++) {
         int q = wri_rank_add(rank, -i, n);
-        wri_emit_recv(emit, 0, received_slot(emit, q), rank, q, 0);
+        wri_emit_transfer(emit, WRING_STEP_RECV, 0, received_slot(emit, q), rank, q, 0, 0);
     }
     for (int i = 1; i < n; i++) {
         int q = wri_rank_add(rank, i, n);
         wri_emit_local(emit, WRING_STEP_ENCODE, WRING_BUFFER_INPUT, 0, sent_slot(q), q,
                        WRING_STEP_LOCAL_RESIDUAL);
-        wri_emit_send(emit, 0, sent_slot(q), q, q, 0);
+        wri_emit_transfer(emit, WRING_STEP_SEND, 0, sent_slot(q), q, q, 0, 0);
     }
     if (!emit->exact)
         wri_emit_local(emit, WRING_STEP_ENCODE, WRING_BUFFER_INPUT, 0, sent_slot(rank), rank,
@@ -61,16 +63,16 @@ static void gather(struct wring_emit *emit, int from, int flags)
     int rank = emit->rank, n = emit->nranks, own = sent_slot(rank);
     for (int i = 1; i < n; i++) {
         int q = wri_rank_add(rank, -i, n);
-        wri_emit_recv(emit, 1, received_slot(emit, q), q, q, 1);
+        wri_emit_transfer(emit, WRING_STEP_RECV, 1, received_slot(emit, q), q, q, 1, 0);
     }
     wri_emit_local(emit, WRING_STEP_ENCODE, from, 1, own, rank, flags);
     for (int i = 1; i < n; i++)
-        wri_emit_send(emit, 1, own, rank, wri_rank_add(rank, i, n), 1);
+        wri_emit_transfer(emit, WRING_STEP_SEND, 1, own, rank, wri_rank_add(rank, i, n), 1, 0);
     wri_emit_local(emit, WRING_STEP_DECODE_SET, WRING_BUFFER_OUTPUT, 1, own, rank, 0);
     for (int i = 1; i < n; i++) {
         int q = wri_rank_add(rank, -i, n);
-        wri_emit_local(emit, WRING_STEP_DECODE_SET, WRING_BUFFER_OUTPUT, 2, received_slot(emit, q), q,
-                       0);
+        wri_emit_local(emit, WRING_STEP_DECODE_SET, WRING_BUFFER_OUTPUT, 2, received_slot(emit, q),
+                       q, 0);
     }
 }
 
@@ -80,9 +82,10 @@ static void broadcast(struct wring_emit *emit)
     if (emit->rank == emit->root) {
         wri_emit_local(emit, WRING_STEP_ENCODE, WRING_BUFFER_INPUT, 0, own, 0, 0);
         for (int i = 1; i < emit->nranks; i++)
-            wri_emit_send(emit, 0, own, 0, wri_rank_add(emit->rank, i, emit->nranks), 0);
+            wri_emit_transfer(emit, WRING_STEP_SEND, 0, own, 0,
+                              wri_rank_add(emit->rank, i, emit->nranks), 0, 0);
     } else {
-        wri_emit_recv(emit, 0, own, 0, emit->root, 0);
+        wri_emit_transfer(emit, WRING_STEP_RECV, 0, own, 0, emit->root, 0, 0);
     }
     wri_emit_local(emit, WRING_STEP_DECODE_SET, WRING_BUFFER_OUTPUT, 1, own, 0, 0);
 }
@@ -94,17 +97,16 @@ static void barrier(struct wring_emit *emit)
     wri_emit_local(emit, WRING_STEP_ENCODE, WRING_BUFFER_INPUT, 0, own, 0, 0);
     for (int i = 1; i < n; i++) {
         int from = wri_rank_add(rank, -i, n), to = wri_rank_add(rank, i, n);
-        wri_emit_recv(emit, 0, received_slot(emit, from), 0, from, 0);
-        wri_emit_send(emit, 0, own, 0, to, 0);
+        wri_emit_transfer(emit, WRING_STEP_RECV, 0, received_slot(emit, from), 0, from, 0, 0);
+        wri_emit_transfer(emit, WRING_STEP_SEND, 0, own, 0, to, 0, 0);
     }
 }
 
 static wring_status emit(struct wring_emit *emit)
 {
     emit->nslots = 2 * (size_t)emit->nranks;
-    emit->nshards = emit->kind == WRING_BROADCAST || emit->kind == WRING_BARRIER
-                        ? 1
-                        : (size_t)emit->nranks;
+    emit->nshards =
+        emit->kind == WRING_BROADCAST || emit->kind == WRING_BARRIER ? 1 : (size_t)emit->nranks;
     switch (emit->kind) {
     case WRING_ALLREDUCE:
         scatter_reduce(emit);

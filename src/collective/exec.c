@@ -72,8 +72,8 @@ static wring_status start_send(wring_request *request, struct wri_piece *piece,
                                       (size_t)step->shard, piece->index);
     size_t first = WRI_FRAME_NBYTES + (nbytes <= WRI_EAGER ? nbytes : 0);
     WRI_TRY(transport->send(comm->peer[step->peer],
-                            message_tag(request, piece, step, comm->rank, false), slot->frame, first,
-                            &transfer->request[0]));
+                            message_tag(request, piece, step, comm->rank, false), slot->frame,
+                            first, &transfer->request[0]));
     slot->sends++;
     piece->ntransfers++;
     request->wire_nbytes += WRI_FRAME_NBYTES + nbytes;
@@ -168,7 +168,9 @@ static wring_status encode(wring_request *request, struct wri_piece *piece,
                                       .dtype = wri_step_dtype(request, step),
                                       .src_dtype = input ? request->dtype : request->acc_dtype,
                                       .src = input ? input_at(request, &run) : accumulator,
-                                      .count = run.count, .dst = dst, .scratch = request->scratch};
+                                      .count = run.count,
+                                      .dst = dst,
+                                      .scratch = request->scratch};
         set_state(request, step, &run, &call);
         WRI_TRY(wri_codec_encode_run(&call));
         request->nonfinite |= call.nonfinite;
@@ -186,12 +188,16 @@ static wring_status decode(wring_request *request, struct wri_piece *piece,
     bool output = step->buffer == WRING_BUFFER_OUTPUT;
     struct wri_run run = {0};
     while (wri_layout_next(&request->layout, (size_t)step->shard, piece->index, &run)) {
-        struct wri_decode_run call = {
-            .codec = request->plan.codec, .dtype = wri_step_dtype(request, step),
-            .dst_dtype = output ? request->dtype : request->acc_dtype, .src = src,
-            .dst = output ? output_at(request, &run) : accumulator_at(request, piece, &run),
-            .count = run.count, .add = step->kind == WRING_STEP_DECODE_ADD, .op = request->op,
-            .scratch = request->scratch};
+        struct wri_decode_run call = {.codec = request->plan.codec,
+                                      .dtype = wri_step_dtype(request, step),
+                                      .dst_dtype = output ? request->dtype : request->acc_dtype,
+                                      .src = src,
+                                      .dst = output ? output_at(request, &run)
+                                                    : accumulator_at(request, piece, &run),
+                                      .count = run.count,
+                                      .add = step->kind == WRING_STEP_DECODE_ADD,
+                                      .op = request->op,
+                                      .scratch = request->scratch};
         call.nbytes = wri_codec_nbytes(call.codec, call.dtype, run.count);
         WRI_TRY(wri_codec_decode_run(&call));
         src += call.nbytes;
@@ -263,7 +269,8 @@ static wring_status run_step(wring_request *request, struct wri_piece *piece,
         store(request, piece, step);
         return WRING_OK;
     default:
-        WRI_FAIL(WRING_E_UNSUPPORTED, "algorithm %s asks for step %d, which no built-in codec needs",
+        WRI_FAIL(WRING_E_UNSUPPORTED,
+                 "algorithm %s asks for step %d, which no built-in codec needs",
                  request->plan.algorithm->name, step->kind);
     }
 }

@@ -59,9 +59,9 @@ struct wring_request {
     struct wri_layout layout;
     struct wring_step *step;
     size_t nsteps, nslots, nshards, ntransfers_max;
-    unsigned ntags; /* 1 + largest tag of a step */
-    struct wri_frame frame; /* what all frames of the call have in common */
-    struct wri_piece *piece; /* window of pieces in flight */
+    unsigned ntags;                   /* 1 + largest tag of a step */
+    struct wri_frame frame;           /* what all frames of the call have in common */
+    struct wri_piece *piece;          /* window of pieces in flight */
     size_t window, started, finished; /* pieces */
     void *scratch;
     struct wri_arena plan_arena; /* segments, steps, layout */
@@ -75,8 +75,8 @@ struct wring_request {
 };
 
 /* Start CALL as PLAN says: memory, steps, the place in the order of operations. Locked. */
-wring_status wri_request_start(wring_comm *comm, const wring_call *call, const struct wri_plan *plan,
-                               wring_request **request_out);
+wring_status wri_request_start(wring_comm *comm, const wring_call *call,
+                               const struct wri_plan *plan, wring_request **request_out);
 
 /* Bytes that rank would hand to the transport for the call under a plan, frames included. */
 wring_status wri_request_wire_nbytes(wring_comm *comm, const wring_call *call,

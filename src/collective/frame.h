@@ -28,8 +28,8 @@ struct wri_frame {
     uint64_t spec_digest;
     uint64_t count; /* elements of the whole call */
     uint64_t payload_nbytes;
-    uint64_t nonce; /* of the communicator's creation */
-    uint32_t epoch; /* of the communicator */
+    uint64_t nonce;  /* of the communicator's creation */
+    uint32_t epoch;  /* of the communicator */
     uint32_t source; /* rank */
     uint64_t operation;
     uint64_t step, last_good_step;

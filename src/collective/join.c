@@ -96,8 +96,8 @@ static wring_status way_by_environment(wring_context *context, const wring_comm_
     struct wri_launch launch;
     WRI_TRY(wri_launch_detect(&context->config, &launch));
     if (options->nranks > 0 && (launch.nranks != options->nranks || launch.rank != options->rank))
-        WRI_FAIL(WRING_E_CONFIG, "asked for rank %d of %d, but %s says rank %d of %d", options->rank,
-                 options->nranks, launch.launcher, launch.rank, launch.nranks);
+        WRI_FAIL(WRING_E_CONFIG, "asked for rank %d of %d, but %s says rank %d of %d",
+                 options->rank, options->nranks, launch.launcher, launch.rank, launch.nranks);
     way->rank = launch.rank;
     way->nranks = launch.nranks;
     way->port = launch.port;
@@ -110,8 +110,11 @@ static wring_status way_by_environment(wring_context *context, const wring_comm_
 wring_status wri_way_find(wring_context *context, const wring_comm_options *options,
                           struct wri_way *way_out)
 {
-    struct wri_way way = {.rank = options->rank, .nranks = options->nranks, .listen_fd = -1,
-                          .allgather = options->allgather, .allgather_arg = options->allgather_arg};
+    struct wri_way way = {.rank = options->rank,
+                          .nranks = options->nranks,
+                          .listen_fd = -1,
+                          .allgather = options->allgather,
+                          .allgather_arg = options->allgather_arg};
     if (options->allgather == NULL && options->id == NULL)
         WRI_TRY(way_by_environment(context, options, &way));
     if (way.nranks < 1 || way.rank < 0 || way.rank >= way.nranks)

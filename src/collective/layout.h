@@ -21,8 +21,8 @@ struct wri_layout {
     wring_dtype dtype;
     const wring_segment *segment; /* nsegments */
     size_t nsegments;
-    size_t *unit_count;  /* elements of a unit of segment i */
-    size_t *first_unit;  /* nsegments + 1: units before segment i */
+    size_t *unit_count;     /* elements of a unit of segment i */
+    size_t *first_unit;     /* nsegments + 1: units before segment i */
     size_t *first_of_shard; /* nshards + 1: units before shard s */
     size_t nshards;
     size_t piece_units, npieces;

@@ -34,8 +34,12 @@ static void fill_segments(wring_request *request, const wring_call *call)
         const char *send = whole->send;
         char *recv = whole->recv;
         request->segment[q] = (wring_segment){
-            .send = scatter ? send + (size_t)q * nbytes : own ? send : NULL,
-            .recv = !scatter ? recv + (size_t)q * nbytes : own ? recv : NULL,
+            .send = scatter ? send + (size_t)q * nbytes
+                    : own   ? send
+                            : NULL,
+            .recv = !scatter ? recv + (size_t)q * nbytes
+                    : own    ? recv
+                             : NULL,
             .count = whole->count,
         };
     }
@@ -43,10 +47,14 @@ static void fill_segments(wring_request *request, const wring_call *call)
 
 static wring_status emit_steps(wring_request *request, const wring_call *call)
 {
-    struct wring_emit emit = {.size = sizeof(emit), .kind = call->kind,
-                              .rank = request->comm->rank, .nranks = request->comm->nranks,
-                              .root = call->root, .exact = request->plan.codec->exact,
-                              .steps = request->step, .max_steps = request->nsteps};
+    struct wring_emit emit = {.size = sizeof(emit),
+                              .kind = call->kind,
+                              .rank = request->comm->rank,
+                              .nranks = request->comm->nranks,
+                              .root = call->root,
+                              .exact = request->plan.codec->exact,
+                              .steps = request->step,
+                              .max_steps = request->nsteps};
     wring_status status = request->plan.algorithm->emit(&emit);
     if (status != WRING_OK)
         WRI_FAIL(status, "algorithm %s has no %s", request->plan.algorithm->name,
@@ -68,7 +76,8 @@ static wring_status plan_request(wring_request *request, const wring_call *call)
         request->segment = wri_arena_take(arena, request->nsegments, sizeof(wring_segment));
         if (pass == 1)
             fill_segments(request, call);
-        request->layout = (struct wri_layout){.codec = request->plan.codec, .dtype = call->dtype,
+        request->layout = (struct wri_layout){.codec = request->plan.codec,
+                                              .dtype = call->dtype,
                                               .segment = request->segment,
                                               .nsegments = request->nsegments};
         wri_layout_init(&request->layout, arena, request->nshards, by_rank(call->kind),
@@ -107,8 +116,7 @@ static struct extent largest_range(const wring_request *request)
             size_t count = 0, payload = 0;
             struct wri_run run = {0};
             while (wri_layout_next(layout, s, p, &run)) {
-                size_t scratch =
-                    wri_codec_scratch_nbytes(layout->codec, request->dtype, run.count);
+                size_t scratch = wri_codec_scratch_nbytes(layout->codec, request->dtype, run.count);
                 size_t own = wri_codec_nbytes(layout->codec, request->dtype, run.count);
                 size_t partial = wri_codec_nbytes(layout->codec, request->acc_dtype, run.count);
                 count += run.count;
@@ -188,15 +196,25 @@ static void fill_frame(wring_request *request, const wring_call *call)
                     : comm->context->config.checksum == 1;
     struct wri_frame *frame = &request->frame;
     *frame = (struct wri_frame){
-        .magic = WRI_FRAME_MAGIC, .version = WRI_FRAME_VERSION, .header_nbytes = WRI_FRAME_NBYTES,
-        .flags = hash ? WRI_FRAME_HASHED : 0, .kind = (uint8_t)call->kind, .op = (uint8_t)call->op,
-        .dtype = (uint8_t)call->dtype, .nstages = (uint8_t)codec->nstages,
-        .spec_digest = codec->digest, .nonce = comm->nonce, .epoch = comm->epoch,
-        .source = (uint32_t)comm->rank, .operation = comm->operation, .step = comm->operation,
-        .last_good_step = comm->last_good, .tensor_digest = tensor_digest(request),
-        .plan_digest = (uint32_t)wri_hash(plan, sizeof(plan),
-                                          wri_hash(request->plan.algorithm->name,
-                                                   strlen(request->plan.algorithm->name), 0))};
+        .magic = WRI_FRAME_MAGIC,
+        .version = WRI_FRAME_VERSION,
+        .header_nbytes = WRI_FRAME_NBYTES,
+        .flags = hash ? WRI_FRAME_HASHED : 0,
+        .kind = (uint8_t)call->kind,
+        .op = (uint8_t)call->op,
+        .dtype = (uint8_t)call->dtype,
+        .nstages = (uint8_t)codec->nstages,
+        .spec_digest = codec->digest,
+        .nonce = comm->nonce,
+        .epoch = comm->epoch,
+        .source = (uint32_t)comm->rank,
+        .operation = comm->operation,
+        .step = comm->operation,
+        .last_good_step = comm->last_good,
+        .tensor_digest = tensor_digest(request),
+        .plan_digest = (uint32_t)wri_hash(
+            plan, sizeof(plan),
+            wri_hash(request->plan.algorithm->name, strlen(request->plan.algorithm->name), 0))};
     for (size_t i = 0; i < codec->nstages; i++)
         frame->stage[i] = codec->stage[i].ops->wire_id;
     for (size_t i = 0; i < request->nsegments; i++)
@@ -222,8 +240,8 @@ static wring_status assign_owners(wring_request *request)
         size_t begin, end;
         wri_layout_owned(&request->layout, (size_t)request->comm->rank, i, &begin, &end);
         if (segment->tensor != NULL)
-            WRI_TRY(wri_tensor_own(segment->tensor, segment->offset + begin,
-                                   segment->offset + end, weight));
+            WRI_TRY(wri_tensor_own(segment->tensor, segment->offset + begin, segment->offset + end,
+                                   weight));
     }
     return WRING_OK;
 }
@@ -276,9 +294,10 @@ wring_status wri_request_wire_nbytes(wring_comm *comm, const wring_call *call,
     for (size_t i = 0; i < request->nsteps; i++)
         for (size_t p = 0; request->step[i].kind == WRING_STEP_SEND && p < request->layout.npieces;
              p++)
-            nbytes += WRI_FRAME_NBYTES +
-                      wri_layout_nbytes(&request->layout, wri_step_dtype(request, &request->step[i]),
-                                        (size_t)request->step[i].shard, p);
+            nbytes +=
+                WRI_FRAME_NBYTES + wri_layout_nbytes(&request->layout,
+                                                     wri_step_dtype(request, &request->step[i]),
+                                                     (size_t)request->step[i].shard, p);
     wri_request_free(request);
     *nbytes_out = nbytes;
     return WRING_OK;
@@ -293,8 +312,8 @@ static void enlist(wring_request *request)
     wri_context_notify(request->context);
 }
 
-wring_status wri_request_start(wring_comm *comm, const wring_call *call, const struct wri_plan *plan,
-                               wring_request **request_out)
+wring_status wri_request_start(wring_comm *comm, const wring_call *call,
+                               const struct wri_plan *plan, wring_request **request_out)
 {
     wring_request *request;
     WRI_TRY(request_open(comm, call, plan, &request));
@@ -303,8 +322,8 @@ wring_status wri_request_start(wring_comm *comm, const wring_call *call, const s
     request->window = wri_min((size_t)comm->context->config.window, npieces);
     wring_status status = WRING_OK;
     if (request->ntags > 0 && npieces > WRI_MESSAGES_MAX / request->ntags)
-        status = wri_fail(WRING_E_UNSUPPORTED, "%zu pieces are too many for one call; raise WRING_PIECE",
-                          npieces);
+        status = wri_fail(WRING_E_UNSUPPORTED,
+                          "%zu pieces are too many for one call; raise WRING_PIECE", npieces);
     if (status == WRING_OK && !alone)
         status = allocate_buffers(request);
     if (status == WRING_OK && !alone)
@@ -409,7 +428,8 @@ static wring_status outcome(const wring_request *request)
 {
     if (!request->done)
         return WRING_AGAIN;
-    return request->status == WRING_OK ? WRING_OK : wri_fail(request->status, "%s", request->message);
+    return request->status == WRING_OK ? WRING_OK
+                                       : wri_fail(request->status, "%s", request->message);
 }
 
 wring_status wri_request_test(wring_request *request)
@@ -435,8 +455,8 @@ wring_status wri_request_wait(wring_request *request, wring_result *result_out)
     wri_context_notify(context);
     wring_status status = outcome(request);
     if (status == WRING_OK && result_out != NULL)
-        *result_out = (wring_result){request->wire_nbytes, request->dense_nbytes,
-                                     request->nonfinite};
+        *result_out =
+            (wring_result){request->wire_nbytes, request->dense_nbytes, request->nonfinite};
     release(request);
     pthread_mutex_unlock(&context->lock);
     return status;

@@ -37,11 +37,13 @@ static void reduce(struct wring_emit *emit)
     int rank = emit->rank, n = emit->nranks;
     for (int hop = 0; hop < n - 1; hop++) {
         int gives = wri_rank_add(rank, -hop - 1, n), takes = wri_rank_add(rank, -hop - 2, n);
-        wri_emit_recv(emit, hop, received_slot(hop), takes, previous_of(emit), hop);
+        wri_emit_transfer(emit, WRING_STEP_RECV, hop, received_slot(hop), takes, previous_of(emit),
+                          hop, WRING_STEP_PARTIAL);
         wri_emit_local(emit, WRING_STEP_ENCODE,
-                       hop == 0 ? WRING_BUFFER_INPUT : WRING_BUFFER_ACCUMULATOR, hop, sent_slot(hop),
-                       gives, WRING_STEP_PARTIAL | WRING_STEP_LOCAL_RESIDUAL);
-        wri_emit_send(emit, hop, sent_slot(hop), gives, next_of(emit), hop);
+                       hop == 0 ? WRING_BUFFER_INPUT : WRING_BUFFER_ACCUMULATOR, hop,
+                       sent_slot(hop), gives, WRING_STEP_PARTIAL | WRING_STEP_LOCAL_RESIDUAL);
+        wri_emit_transfer(emit, WRING_STEP_SEND, hop, sent_slot(hop), gives, next_of(emit), hop,
+                          WRING_STEP_PARTIAL);
         wri_emit_local(emit, WRING_STEP_DECODE_SET, WRING_BUFFER_ACCUMULATOR, hop + 1,
                        received_slot(hop), takes, WRING_STEP_PARTIAL);
         wri_emit_local(emit, WRING_STEP_LOAD, WRING_BUFFER_ACCUMULATOR, hop + 1, 0, takes,
@@ -60,8 +62,10 @@ static void gather(struct wring_emit *emit, int first, int from, int flags)
     for (int hop = 0; hop < n - 1; hop++) {
         int takes = wri_rank_add(rank, -hop - 1, n), round = first + hop;
         int holds = hop == 0 ? own : received_slot(round - 1);
-        wri_emit_recv(emit, round, received_slot(round), takes, previous_of(emit), round);
-        wri_emit_send(emit, round, holds, wri_rank_add(rank, -hop, n), next_of(emit), round);
+        wri_emit_transfer(emit, WRING_STEP_RECV, round, received_slot(round), takes,
+                          previous_of(emit), round, 0);
+        wri_emit_transfer(emit, WRING_STEP_SEND, round, holds, wri_rank_add(rank, -hop, n),
+                          next_of(emit), round, 0);
         wri_emit_local(emit, WRING_STEP_DECODE_SET, WRING_BUFFER_OUTPUT, round + 1,
                        received_slot(round), takes, 0);
     }
@@ -74,9 +78,9 @@ static void broadcast(struct wring_emit *emit)
     if (place == 0)
         wri_emit_local(emit, WRING_STEP_ENCODE, WRING_BUFFER_INPUT, 0, 0, 0, 0);
     else
-        wri_emit_recv(emit, place - 1, 0, 0, previous_of(emit), 0);
+        wri_emit_transfer(emit, WRING_STEP_RECV, place - 1, 0, 0, previous_of(emit), 0, 0);
     if (place < emit->nranks - 1)
-        wri_emit_send(emit, place, 0, 0, next_of(emit), 0);
+        wri_emit_transfer(emit, WRING_STEP_SEND, place, 0, 0, next_of(emit), 0, 0);
     wri_emit_local(emit, WRING_STEP_DECODE_SET, WRING_BUFFER_OUTPUT, place, 0, 0, 0);
 }
 
@@ -111,7 +115,8 @@ static double cost_s(const struct wring_cost *cost)
     double hops = cost->nranks - 1, n = cost->nranks;
     int phases = cost->kind == WRING_ALLREDUCE ? 2 : 1;
     double share = cost->kind == WRING_BROADCAST ? 1 : hops / n;
-    double wire = phases * (hops * cost->latency_s + share * cost->encoded_nbytes * cost->s_per_byte);
+    double wire =
+        phases * (hops * cost->latency_s + share * cost->encoded_nbytes * cost->s_per_byte);
     return wire + cost->encode_s + 2 * cost->decode_s;
 }
 

@@ -26,10 +26,11 @@ struct wring_tensor {
     wring_dtype dtype;
     size_t count;
     const wring_codec *codec;
-    struct wri_residual local; /* of what this rank sends: the whole tensor, if the codec has `ef` */
-    struct wri_residual owner; /* of what it sends as the owner of a reduced range */
-    uint64_t step;             /* committed calls: seeds random rounding */
-    bool busy;                 /* in a call that is not finished */
+    struct wri_residual
+        local; /* of what this rank sends: the whole tensor, if the codec has `ef` */
+    struct wri_residual owner;      /* of what it sends as the owner of a reduced range */
+    uint64_t step;                  /* committed calls: seeds random rounding */
+    bool busy;                      /* in a call that is not finished */
     const char *algorithm, *reason; /* of the last call, for explain; NULL before */
     uint64_t wire_nbytes;           /* of the last call, all its tensors together */
 };

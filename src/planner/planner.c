@@ -76,8 +76,7 @@ static const wring_codec *codec_of(const wring_comm *comm, const wring_call *cal
 static bool can_carry(const struct wring_collective_ops *ops, const wring_call *call,
                       const wring_codec *codec)
 {
-    return ops->kinds & 1u << call->kind &&
-           (ops->whole_units || !wri_codec_whole_unit(codec));
+    return ops->kinds & 1u << call->kind && (ops->whole_units || !wri_codec_whole_unit(codec));
 }
 
 /* A lossy codec is rounded once per hop of a ring: that is for the user to choose. */
@@ -92,7 +91,8 @@ static wring_status named_algorithm(const wring_comm *comm, const wring_call *ca
     plan->algorithm = call->algorithm ? wri_collective_find(call->algorithm) : comm->algorithm;
     plan->reason = "named by the caller";
     if (plan->algorithm == NULL)
-        WRI_FAIL(WRING_E_ARGUMENT, "unknown algorithm '%s'; wring-info lists them", call->algorithm);
+        WRI_FAIL(WRING_E_ARGUMENT, "unknown algorithm '%s'; wring-info lists them",
+                 call->algorithm);
     if (can_carry(plan->algorithm, call, codec))
         return WRING_OK;
     if (call->algorithm == NULL && !(plan->algorithm->kinds & 1u << call->kind))
@@ -142,8 +142,8 @@ static wring_status choose(const wring_comm *comm, const wring_call *call, const
 }
 
 /* What the same call would hand over with codec none. */
-static wring_status dense_nbytes(wring_comm *comm, const wring_call *call, const struct wri_plan *plan,
-                                 uint64_t *nbytes_out)
+static wring_status dense_nbytes(wring_comm *comm, const wring_call *call,
+                                 const struct wri_plan *plan, uint64_t *nbytes_out)
 {
     struct wri_plan dense = *plan;
     if (!plan->codec->exact) {
@@ -153,7 +153,8 @@ static wring_status dense_nbytes(wring_comm *comm, const wring_call *call, const
     return wri_request_wire_nbytes(comm, call, &dense, nbytes_out);
 }
 
-wring_status wri_planner_start(wring_comm *comm, const wring_call *call, wring_request **request_out)
+wring_status wri_planner_start(wring_comm *comm, const wring_call *call,
+                               wring_request **request_out)
 {
     wring_context *context = comm->context;
     const wring_codec *codec = codec_of(comm, call);

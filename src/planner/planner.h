@@ -6,6 +6,7 @@
 #include <wring/wring.h>
 
 /* Check CALL against the communicator, choose a plan, start it. The contract of wring_comm_start. */
-wring_status wri_planner_start(wring_comm *comm, const wring_call *call, wring_request **request_out);
+wring_status wri_planner_start(wring_comm *comm, const wring_call *call,
+                               wring_request **request_out);
 
 #endif
