@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "collective/comm.h"
-#include "collective/tensor.h"
+#include "collective/state.h"
 #include "transport/transport.h"
 
 #include <math.h>
@@ -88,8 +88,8 @@ static void gradients_open(struct gradients *g, struct group *group, const char 
     for (int q = 0; q < N; q++) {
         wring_tensor_options options = WRING_TENSOR_OPTIONS_INIT;
         options.codec = g->codec;
-        assert_int_equal(wring_tensor_create(group->comm[q], "layer.weight", WRING_FLOAT32, 2, shape,
-                                             &options, &g->tensor[q]),
+        assert_int_equal(wring_tensor_create(group->comm[q], "layer.weight", WRING_FLOAT32, 2,
+                                             shape, &options, &g->tensor[q]),
                          WRING_OK);
         g->grad[q] = malloc(COUNT * sizeof(float));
         g->sum[q] = malloc(COUNT * sizeof(float));
@@ -116,8 +116,8 @@ static void reduce(struct group *group, struct gradients *g, const char *algorit
     for (int q = 0; q < N; q++) {
         call[q] = (wring_call)WRING_CALL_INIT;
         call[q].algorithm = algorithm;
-        segment[q] = (wring_segment){.tensor = g->tensor[q], .send = g->grad[q], .recv = g->sum[q],
-                                     .count = COUNT};
+        segment[q] = (wring_segment){
+            .tensor = g->tensor[q], .send = g->grad[q], .recv = g->sum[q], .count = COUNT};
     }
     run(group, call, segment, status_out, result_out);
 }
@@ -260,8 +260,8 @@ static enum wri_self_fault strike(void *arg, int src, int dst, uint64_t tag, voi
 static void test_faults_end_in_errors(void **state)
 {
     (void)state;
-    const struct fault faults[] = {{0, WRI_SELF_DROP, false}, {0, WRI_SELF_CUT, false},
-                                   {0, WRI_SELF_DELIVER, true}};
+    const struct fault faults[] = {
+        {0, WRI_SELF_DROP, false}, {0, WRI_SELF_CUT, false}, {0, WRI_SELF_DELIVER, true}};
     setenv("WRING_CHECKSUM", "1", 1);
     for (int f = 0; f < 3; f++)
         for (int hit = 0; hit < 12; hit += 3) {
@@ -338,7 +338,8 @@ static void test_mismatch(void **state)
         run(&group, call, segment, status, NULL);
         for (int q = 0; q < N; q++) {
             assert_true(status[q] == WRING_E_MISMATCH || status[q] == WRING_E_TIMEOUT);
-            if (status[q] == WRING_E_MISMATCH && strstr(group.comm[q]->failure, other[k].word) == NULL)
+            if (status[q] == WRING_E_MISMATCH &&
+                strstr(group.comm[q]->failure, other[k].word) == NULL)
                 fail_msg("no '%s' in: %s", other[k].word, group.comm[q]->failure);
         }
         assert_int_equal(status[1], WRING_E_MISMATCH);

@@ -186,7 +186,8 @@ struct wring_transport_ops {
 
     /* WRING_AGAIN while in flight; else its result, and the request is freed. nbytes_out: received. */
     wring_status (*test)(void *self, void *request, size_t *nbytes_out);
-    /* Give up a request: its buffer is free on return, or after the transport's close. */
+    /* Give up a request: its buffer is free after the transport's close. A send that was given up may
+     * still arrive: peers learn from it why. */
     void (*cancel)(void *self, void *request);
 
     /* Make progress; true if anything moved. Never blocks. */

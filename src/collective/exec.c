@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/collective.h"
-#include "collective/tensor.h"
+#include "collective/state.h"
 #include "simd/array.h"
 
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "collective/collective.h"
-#include "collective/tensor.h"
+#include "collective/state.h"
 #include "simd/array.h"
 
 #include <stdio.h>

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Named gradients and their residuals; see tensor.h. */
+/* Named gradients and their state; see state.h. */
 #include "collective/tensor.h"
 
 #include "base/hash.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "codec/codec.h"
+#include "collective/state.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "collective/collective.h"
 #include "collective/exec.h"
-#include "collective/tensor.h"
+#include "collective/state.h"
 #include "planner/cost.h"
 
 /* The call as a whole against the communicator. */

@@ -35,6 +35,7 @@ struct request {
     struct request *match; /* MATCHED: the other side */
     size_t ready_index;    /* MATCHED send: place in hub->ready */
     wring_status status;   /* DONE */
+    bool abandoned;        /* a send that was given up: goes out if it can, then frees itself */
 };
 TAILQ_HEAD(request_queue, request);
 
@@ -176,10 +177,12 @@ static void requeue(struct hub *hub, struct request *request)
     TAILQ_INSERT_HEAD(queue_of(hub, request), request, link);
 }
 
-static void finish(struct request *request, wring_status status)
+static void finish(struct hub *hub, struct request *request, wring_status status)
 {
     request->state = DONE;
     request->status = status;
+    if (request->abandoned)
+        request_free(hub, request);
 }
 
 /* Remove REQUEST from wherever it stands; a counterpart goes back to the head of its queue. */
@@ -195,15 +198,16 @@ static void withdraw(struct hub *hub, struct request *request)
 }
 
 /* End every unfinished request for which CONCERNS says so with STATUS. */
-static void finish_all(struct hub *hub, bool (*concerns)(const struct request *, int a, int b), int a,
-                       int b, wring_status status)
+static void finish_all(struct hub *hub, bool (*concerns)(const struct request *, int a, int b),
+                       int a, int b, wring_status status)
 {
     for (struct slab *slab = hub->slabs; slab; slab = slab->next)
         for (int i = 0; i < REQUESTS_PER_SLAB; i++) {
             struct request *request = &slab->request[i];
-            if ((request->state == QUEUED || request->state == MATCHED) && concerns(request, a, b)) {
+            if ((request->state == QUEUED || request->state == MATCHED) &&
+                concerns(request, a, b)) {
                 withdraw(hub, request);
-                finish(request, status);
+                finish(hub, request, status);
             }
         }
 }
@@ -225,12 +229,13 @@ static wring_status match(struct hub *hub, struct request *request)
     struct endpoint *endpoint = hub->endpoints[request->dst];
     struct request_queue *others = request->sends ? &endpoint->receives : &endpoint->sends;
     struct request *other;
-    wring_status status = reserve(&hub->ready, hub->nready, &hub->ready_capacity, sizeof *hub->ready);
+    wring_status status =
+        reserve(&hub->ready, hub->nready, &hub->ready_capacity, sizeof *hub->ready);
     if (status != WRING_OK)
         return status;
     TAILQ_FOREACH(other, others, link)
-        if (other->tag == request->tag)
-            break;
+    if (other->tag == request->tag)
+        break;
     if (!other) {
         request->state = QUEUED;
         TAILQ_INSERT_TAIL(queue_of(hub, request), request, link);
@@ -257,7 +262,7 @@ static wring_status request_start(struct hub *hub, const struct request *wanted,
         return status;
     *request = *wanted;
     if (is_lost(hub, request->src, request->dst)) {
-        finish(request, WRING_E_PEER_LOST);
+        finish(hub, request, WRING_E_PEER_LOST);
     } else {
         status = match(hub, request);
         if (status != WRING_OK) {
@@ -390,8 +395,12 @@ static wring_status self_send(void *self, uint64_t tag, const void *data, size_t
                               void **request_out)
 {
     const struct peer *peer = self;
-    struct request wanted = {.sends = true, .src = peer->endpoint->index, .dst = peer->index,
-                             .tag = tag, .data = (void *)data, .nbytes = nbytes};
+    struct request wanted = {.sends = true,
+                             .src = peer->endpoint->index,
+                             .dst = peer->index,
+                             .tag = tag,
+                             .data = (void *)data,
+                             .nbytes = nbytes};
     return request_start(peer->endpoint->hub, &wanted, request_out);
 }
 
@@ -400,8 +409,12 @@ static wring_status self_recv(void *self, void *from, uint64_t tag, void *data, 
 {
     const struct endpoint *endpoint = self;
     const struct peer *peer = from;
-    struct request wanted = {.sends = false, .src = peer->index, .dst = endpoint->index,
-                             .tag = tag, .data = data, .nbytes = capacity};
+    struct request wanted = {.sends = false,
+                             .src = peer->index,
+                             .dst = endpoint->index,
+                             .tag = tag,
+                             .data = data,
+                             .nbytes = capacity};
     return request_start(endpoint->hub, &wanted, request_out);
 }
 
@@ -419,22 +432,29 @@ static wring_status self_test(void *self, void *handle, size_t *nbytes_out)
                         request->sends ? request->dst : request->src,
                         (unsigned long long)request->tag);
     if (status == WRING_E_MISMATCH)
-        hub->host->fail(status, "self: message of endpoint %d, tag 0x%llx, is longer than the %zu "
-                        "bytes expected", request->src, (unsigned long long)request->tag,
-                        request->nbytes);
+        hub->host->fail(status,
+                        "self: message of endpoint %d, tag 0x%llx, is longer than the %zu "
+                        "bytes expected",
+                        request->src, (unsigned long long)request->tag, request->nbytes);
     request_free(hub, request);
     return status;
 }
 
-static void self_cancel(void *self, void *request)
+static void self_cancel(void *self, void *handle)
 {
+    struct request *request = handle;
+    if (request->sends && request->state != DONE) {
+        request->abandoned = true;
+        return;
+    }
     withdraw(self, request);
     request_free(self, request);
 }
 
 /* What the hook decides about a message whose bytes stand in the receiver's buffer already, where it
  * may damage them; that buffer is ours until the receive is done. */
-static enum wri_self_fault ask_fault(const struct hub *hub, const struct request *send, size_t nbytes)
+static enum wri_self_fault ask_fault(const struct hub *hub, const struct request *send,
+                                     size_t nbytes)
 {
     if (!hub->fault)
         return WRI_SELF_DELIVER;
@@ -462,14 +482,15 @@ static bool deliver(struct hub *hub, struct request *send)
         cut(hub, send->src, send->dst);
         return true;
     }
+    wring_status status = send->nbytes > receive->nbytes ? WRING_E_MISMATCH : WRING_OK;
     unmatch(hub, send);
-    finish(send, WRING_OK);
+    finish(hub, send, WRING_OK);
     if (fault == WRI_SELF_DROP) {
         requeue(hub, receive);
         return true;
     }
     receive->received = nbytes;
-    finish(receive, send->nbytes > receive->nbytes ? WRING_E_MISMATCH : WRING_OK);
+    finish(hub, receive, status);
     return true;
 }
 
