@@ -54,3 +54,14 @@ wring_status wri_simd_select(int level)
     atomic_store(&in_use, table);
     return WRING_OK;
 }
+
+bool wri_simd_info(size_t index, wring_info *info_out)
+{
+    static const char *const names[] = {"scalar", "avx2"}; /* as in config.def, after auto */
+    if (index >= WRI_SIMD_LEVEL_COUNT - 1)
+        return false;
+    const struct wri_kernels *table = wri_kernels_at((int)index + 1);
+    *info_out = (wring_info){names[index], table ? "available" : "this CPU lacks it", "",
+                             table && table == wri_kernels() ? "selected" : ""};
+    return true;
+}

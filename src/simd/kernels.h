@@ -20,7 +20,7 @@ enum wri_simd_level { WRI_SIMD_AUTO, WRI_SIMD_SCALAR, WRI_SIMD_AVX2, WRI_SIMD_LE
 #define WRI_NAN_BITS 0x7FC00000u      /* every NaN that wring computes */
 #define WRI_TINY_BITS 0x0D800000u     /* 2^-100: a block scale made of less is zero */
 
-#define WRI_BLOCK_MIN 32     /* and every block size is a multiple of it */
+#define WRI_BLOCK_MIN 32 /* and every block size is a multiple of it */
 #define WRI_BLOCK_MAX 16384
 #define WRI_SUM_GROUP 128 /* elements summed by one float32 tree; sign blocks are multiples of it */
 
@@ -85,5 +85,8 @@ const struct wri_kernels *wri_kernels_at(int level);
 /* Use LEVEL from here on, in the whole process; results do not change. WRING_E_CONFIG if this CPU
  * lacks it. Any thread. */
 wring_status wri_simd_select(int level);
+
+/* The INDEX-th level for people; false past the end. */
+bool wri_simd_info(size_t index, wring_info *info_out);
 
 #endif
