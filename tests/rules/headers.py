@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every header compiles alone, as C11 and as C++17."""
+"""Every header compiles alone as C11; and as C++17 where C++ has business: the public headers, and the
+layers that CUDA kernels and micro-benchmarks share."""
 import os
 import shlex
 import shutil
@@ -11,6 +12,7 @@ CC = os.environ.get("CC", "cc")
 CXX = "clang++" if "clang" in os.path.basename(CC) else "c++"
 FLAGS = ["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE",
          f"-I{tree.ROOT}/include", f"-I{tree.ROOT}/src"]
+CXX_TOO = ("include/", "src/base/", "src/simd/", "src/codec/")
 
 
 def compiles(compiler, language, path):
@@ -25,6 +27,6 @@ if not shutil.which(CXX):
 headers = tree.files(".h", under="include") + tree.files(".h", under="src")
 for path in headers:
     compiles(shlex.split(CC), ["-x", "c", "-std=c11"], path)
-    if not tree.excepted("header-c++", path):
+    if str(path).startswith(CXX_TOO):
         compiles([CXX], ["-x", "c++", "-std=c++17"], path)
 tree.finish(len(headers))
