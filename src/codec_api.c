@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public codec calls: are their arguments valid? They serve tools and tests; the collective layer
- * calls the run functions directly, with memory of its own. */
+/* The public codec calls: are their arguments valid? They serve tools and tests; the collective
+ * layer calls the run functions directly, with memory of its own. */
 #include "base/memory.h"
 #include "base/status.h"
 #include "codec/codec.h"

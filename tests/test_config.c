@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settings from the environment: values, refusals by name, the same in every locale; and the rows of
- * config.def themselves. */
-#include <locale.h>
+/* Settings from the environment: values, refusals by name, the same in every locale; and the rows
+ * of config.def themselves. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/config.h"
+#include "comma_locale.h"
 
 static const char *const names[] = {
 #define WRI_SETTING(kind, field, env, def, min, max, choices, help) env,
@@ -166,6 +166,8 @@ static const struct real_case reals[] = {
     {"1e3", true, 1000},
     {"1E-2", true, 0.01},
     {"1%", true, 0.01},
+    {"0.7%", true, 0.007},
+    {"1e1%", false, 0},
     {"0.01", true, 0.01},
     {"0.1", true, 0.1},
     {"179769313486231570000000000000000000000", true, 1.7976931348623157e38},
@@ -208,28 +210,11 @@ static void numbers_are_read_exactly(void **state)
     check_reals();
 }
 
-/* A locale with a decimal comma, made on the spot because few machines have one installed. */
-static bool enter_comma_locale(char *folder)
-{
-    static const char source[] = "comment_char %\nescape_char /\nLC_NUMERIC\ndecimal_point \",\"\n"
-                                 "thousands_sep \".\"\ngrouping 3;3\nEND LC_NUMERIC\n";
-    char command[512];
-    snprintf(command, sizeof(command),
-             "cd %s && printf '%%s' '%s' > source && "
-             "localedef -c -i source --no-archive %s/comma >/dev/null 2>&1",
-             folder, source, folder);
-    if (system(command) == -1)
-        return false;
-    setenv("LOCPATH", folder, 1);
-    return setlocale(LC_NUMERIC, "comma") != NULL;
-}
-
 static void a_decimal_comma_changes_nothing(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/wring_locale_XXXXXX", command[64], text[8];
-    assert_non_null(mkdtemp(folder));
-    bool entered = enter_comma_locale(folder);
+    char folder[] = "/tmp/wring_locale_XXXXXX", text[8];
+    bool entered = comma_locale_enter(folder);
     snprintf(text, sizeof(text), "%.1f", 0.5);
     if (entered) {
         struct wri_config config;
@@ -238,9 +223,7 @@ static void a_decimal_comma_changes_nothing(void **state)
         assert_int_equal(wri_config_load(&config), WRING_OK);
         assert_true(config.link_gbps == 2.5);
     }
-    setlocale(LC_NUMERIC, "C");
-    snprintf(command, sizeof(command), "rm -rf %s", folder);
-    assert_int_equal(system(command), 0);
+    assert_true(comma_locale_leave(folder));
     if (!entered)
         skip();
     assert_string_equal(text, "0,5");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* topk against a full sort: which elements are chosen (cases B13, B27-B30 of other libraries), and the
- * record of their indices, well-formed and not. */
+/* topk against a full sort: which elements are chosen (cases B13, B27-B30 of other libraries),
+ * and the record of their indices, well-formed and not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -203,8 +203,8 @@ static void indices_are_short(void **state)
     assert_true(wri_indices_layout(16384, 164).nbytes <= 8.6 * 164 / 8 + 4);
 }
 
-/* Of all records of 16 bits, padding included, the reader takes just those that the writer makes: one
- * for each of the 4845 sets. */
+/* Of all records of 16 bits, padding included, the reader takes just those that the writer makes:
+ * one for each of the 4845 sets. */
 static void every_accepted_record_is_canonical(void **state)
 {
     (void)state;

@@ -88,20 +88,23 @@ static void open_c_locale(void)
 
 bool wri_parse_real(const char *text, size_t length, double *value_out)
 {
-    char copy[64];
-    if (length == 0 || length >= sizeof(copy))
+    static const char hundredths[] = "e-2"; /* dividing by 100 would round a second time */
+    char copy[64 + sizeof(hundredths)];
+    if (length == 0 || length >= 64)
         return false;
     memcpy(copy, text, length);
     copy[length] = '\0';
     size_t end = decimal_length(copy);
     bool percent = copy[end] == '%';
-    if (end == 0 || end + percent != length)
+    if (end == 0 || end + percent != length || (percent && strpbrk(copy, "eE")))
         return false;
+    if (percent)
+        strcpy(copy + end, hundredths);
     pthread_once(&c_locale_once, open_c_locale);
     double value = strtod_l(copy, NULL, c_locale);
     if (!__builtin_isfinite(value))
         return false;
-    *value_out = percent ? value / 100 : value;
+    *value_out = value;
     return true;
 }
 

@@ -25,15 +25,15 @@ struct wri_config {
  * accepted; unknown WRING_* variables are warned about once. */
 wring_status wri_config_load(struct wri_config *config_out);
 
-/* The index of one WORD or FLAG setting, for what must be known before a context exists. A bad value
- * counts as not set here: wri_config_load is what refuses it. */
+/* The index of one WORD or FLAG setting, for what must be known before a context exists. A bad
+ * value counts as not set here: wri_config_load is what refuses it. */
 int wri_config_word(const char *env);
 
 /* The INDEX-th setting as text for people; false past the end. */
 bool wri_config_info(size_t index, wring_info *info_out);
 
 /* Locale-independent number parsing of a whole string, shared with the codec specs. False if TEXT
- * is not exactly one number (a '%' suffix divides by 100), or not finite. */
+ * is not exactly one number (a '%' suffix divides by 100; no exponent before it), or not finite. */
 bool wri_parse_real(const char *text, size_t length, double *value_out);
 
 #endif

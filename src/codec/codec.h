@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Internal calls of the codec layer: registry, chains, and encode/decode of a run of elements of any
- * type. A run starts on a unit boundary of its tensor and ends on one or at the tensor's end. */
+/* Internal calls of the codec layer: registry, chains, and encode/decode of a run of elements of
+ * any type. A run starts on a unit boundary of its tensor, and ends on one or at its end. */
 #ifndef WRI_CODEC_CODEC_H
 #define WRI_CODEC_CODEC_H
 
@@ -9,8 +9,8 @@
 #define WRI_STAGES_MAX 5
 #define WRI_SPEC_MAX 256
 
-/* A parsed chain. An `ef` stage is taken out of the list into `feedback`; stage[0..nstages) ends with
- * a quantiser (`none` where the spec names none). */
+/* A parsed chain. An `ef` stage is taken out of the list into `feedback`; stage[0..nstages) ends
+ * with a quantiser (`none` where the spec names none). */
 struct wring_codec {
     char spec[WRI_SPEC_MAX]; /* canonical */
     uint64_t digest;         /* hash of spec: equal on all ranks, part of every frame */
@@ -25,8 +25,8 @@ struct wring_codec {
 const struct wring_codec_ops *wri_codec_at(size_t index);
 const struct wring_codec_ops *wri_codec_find(const char *name, size_t length);
 
-/* The INDEX-th stage for people: value is its accepted form, detail its parameters one a line. False
- * past the end. The strings stay valid until the thread's next call. */
+/* The INDEX-th stage for people: value is its accepted form, detail its parameters one a line.
+ * False past the end. The strings stay valid until the thread's next call. */
 bool wri_codec_info(size_t index, wring_info *info_out);
 
 /* A codec from its text; WRING_E_SPEC names the stage, its position and the accepted form. */
@@ -67,8 +67,8 @@ struct wri_encode_run {
 };
 wring_status wri_codec_encode_run(struct wri_encode_run *run);
 
-/* DST_DTYPE is DTYPE or its accumulator type. With `add`, reduces with OP into DST, which then is of
- * the accumulator type; only SUM and AVG for lossy codecs. */
+/* DST_DTYPE is DTYPE or its accumulator type. With `add`, reduces with OP into DST, which then is
+ * of the accumulator type; only SUM and AVG for lossy codecs. */
 struct wri_decode_run {
     const wring_codec *codec;
     wring_dtype dtype, dst_dtype;

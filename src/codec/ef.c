@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ef: error feedback. What the rest of the chain lost of a gradient is kept as the tensor's residual
- * and added to the next one (F. Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019):
+/* ef: error feedback. What the rest of the chain lost of a gradient is kept as the tensor's
+ * residual and added to the next one (F. Seide et al., Interspeech 2014; Karimireddy et al., ICML
+ * 2019):
  *
  *     p = gradient + beta * residual;  residual = p - decoded(encoded(p))
  *

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The floating-point mode that codecs run in: round to nearest, denormals kept. Programs set others
- * (many deep-learning frameworks flush denormals to zero), and the same bits are promised to all. */
+/* The floating-point mode that codecs run in: round to nearest, denormals kept. Programs set
+ * others (many deep-learning frameworks flush denormals to zero), and the same bits are promised
+ * to all. */
 #include "codec/codec.h"
 
 #if defined(__x86_64__)

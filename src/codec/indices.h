@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A set of K increasing indices below N in few bits, of a size that follows from N and K alone:
- * Elias-Fano (P. Elias, J. ACM 1974; R. Fano, MIT 1971), within half a bit per index of the best. */
+ * Elias-Fano (P. Elias, J. ACM 1974; R. Fano, MIT 1971), half a bit per index from the best. */
 #ifndef WRI_CODEC_INDICES_H
 #define WRI_CODEC_INDICES_H
 

@@ -3,8 +3,8 @@
  * Decides how the k largest magnitudes are found. Magnitudes are compared as integers: the bits of
  * |x| order like |x|, and NaN above all. Three steps, each linear in n whatever the data:
  *
- *   candidates  a bit for every magnitude that reaches a guess, and the list of these magnitudes; all
- *               of them without a guess, or if it let fewer than k through
+ *   candidates  a bit for every magnitude that reaches a guess, and the list of these magnitudes;
+ *               of all without a guess, or if it let fewer than k through
  *   narrow      the k-th largest of these, by 256 bins over their range, then over that of the bin
  *               that holds it: at most four rounds, each exact
  *   choose      of the candidates, those above that threshold, and the first of those equal to it
@@ -81,8 +81,8 @@ static size_t keep_bin(uint32_t *keys, size_t count, uint32_t low, unsigned shif
     return kept;
 }
 
-/* The *K-th largest of KEYS, which are used up; *K becomes how many of the keys equal to it are among
- * the k largest. */
+/* The *K-th largest of KEYS, which are used up; *K becomes how many of the keys equal to it are
+ * among the k largest. */
 static uint32_t kth_largest(uint32_t *keys, size_t count, size_t *k)
 {
     for (;;) {

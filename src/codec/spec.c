@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decides what a codec spec means: stages joined by '+', each `name` or `name:value,key=value`, the
- * first parameter with or without its key. Everything is driven by the tables of the stages, so a new
- * stage brings its own syntax, and every refusal can say where it is and what would be accepted. */
+/* Decides what a codec spec means: stages joined by '+', each `name` or `name:value,key=value`,
+ * the first parameter with or without its key. Everything is driven by the tables of the stages,
+ * so a new stage brings its own syntax, and every refusal can say where it is and what would be
+ * accepted. */
 #include "codec/spec.h"
 #include "base/config.h"
 #include "base/hash.h"
@@ -235,8 +236,8 @@ static void add_canonical(const struct wring_stage *stage, struct wri_text *text
     }
 }
 
-/* Link the stages and settle what follows from the whole. A lone lossless stage loses nothing, so it
- * has no use for feedback. */
+/* Link the stages and settle what follows from the whole. A lone lossless stage loses nothing, so
+ * it has no use for feedback. */
 static void finish(struct wring_codec *codec)
 {
     if (!has_quantiser(codec))

@@ -19,8 +19,8 @@ void wri_text_add(struct wri_text *text, const char *format, ...)
     text->used = text->full ? text->size - 1 : text->used + (size_t)wanted;
 }
 
-/* printf writes the decimal point of the locale, which may be several bytes: whatever is not part of
- * a number in C stands for a point. The plus sign of exponents would separate stages. */
+/* printf writes the decimal point of the locale, which may be several bytes: whatever is not part
+ * of a number in C stands for a point. The plus sign of exponents would separate stages. */
 static void normalise(char *number)
 {
     char *out = number;

@@ -11,8 +11,8 @@
  *     k(n) = ratio * n rounded to nearest, halves up, at least 1, at most n
  *
  * Error: that of the next stage on the k values; all others are at most as large as the smallest
- * of these. Chosen exactly, of equal ones the first; NaN and Inf are larger than all numbers, so that
- * a chunk that holds one sends one.
+ * of these. Chosen exactly, of equal ones the first; NaN and Inf are larger than all numbers, so
+ * that a chunk that holds one sends one.
  */
 #include "codec/codec.h"
 #include "base/memory.h"
@@ -165,8 +165,8 @@ static wring_status encode(struct wring_encode *e)
     return WRING_OK;
 }
 
-/* A sum that is NaN gets the bits that all of wring's have; which of two it inherits would depend on
- * the compiler. */
+/* A sum that is NaN gets the bits that all of wring's have; which of two it inherits would depend
+ * on the compiler. */
 static void scatter(float *dst, const size_t *position, const float *value, size_t k, bool add)
 {
     for (size_t j = 0; j < k; j++) {
