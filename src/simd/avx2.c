@@ -161,6 +161,17 @@ INLINE uint32_t v_max(VI x)
     return (uint32_t)_mm_cvtsi128_si32(max);
 }
 
+INLINE VH v_larger_half(VH a, VH b)
+{
+    return _mm_max_epi16(a, _mm_and_si128(b, _mm_set1_epi16(0x7FFF)));
+}
+
+INLINE uint32_t v_max_half(VH x)
+{
+    VH inverted = _mm_sub_epi16(_mm_set1_epi16(0x7FFF), x); /* SSE has only the minimum of a row */
+    return 0x7FFFu - ((uint32_t)_mm_cvtsi128_si32(_mm_minpos_epu16(inverted)) & 0xFFFFu);
+}
+
 INLINE VF v_from_bf16(VH x)
 {
     return v_float(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));

@@ -152,6 +152,17 @@ INLINE uint32_t v_max(VI x)
     return x;
 }
 
+INLINE VH v_larger_half(VH a, VH b)
+{
+    b &= 0x7FFF;
+    return a > b ? a : b;
+}
+
+INLINE uint32_t v_max_half(VH x)
+{
+    return x;
+}
+
 INLINE VF v_from_bf16(VH x)
 {
     return wri_bf16_to_float(x);
