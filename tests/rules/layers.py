@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Includes point down: api > scheduler > planner > collective > codec | transport > simd > base.
-Codec and transport never include each other. What is outside src/ sees the public headers only, apart
+Codec and transport never include each other and meet in src/collective/exec*.c only. What is outside src/ sees the public headers only, apart
 from tests and micro-benchmarks."""
 import re
 
@@ -25,6 +25,9 @@ def layer(path):
 def check_inside(path):
     """A file of src/."""
     own = layer(path)
+    met = {target.split("/")[0] for _, _, target in includes(path)}
+    if {"codec", "transport"} <= met and own != "api" and not path.match("src/collective/exec*"):
+        tree.offence(path, 1, "codec and transport meet in src/collective/exec*.c only")
     for number, system, target in includes(path):
         if system:
             if target.split("/")[0] in RANK:
