@@ -41,11 +41,11 @@ def check_inside(path):
 
 
 def check_outside(path):
-    """A file of integrations/ or bench/: <wring/...>, system headers, and its own."""
+    """A file of integrations/ or bench/: <wring/...>, system headers, its own, and what programs share."""
     top = path.parts[0]
     for number, system, target in includes(path):
         where = [tree.ROOT / path.parent / target, *(tree.ROOT / top).glob(f"*/{target}"),
-                 tree.ROOT / top / target]
+                 tree.ROOT / top / target, tree.ROOT / "integrations/common" / target]
         if target.startswith("wring/"):
             continue
         if not system and not any(place.exists() for place in where):
