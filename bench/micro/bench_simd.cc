@@ -8,9 +8,9 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -19,8 +19,6 @@ extern "C" {
 }
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Everything that a kernel reads and writes. The feedback variants read and write `residual`.
 struct Buffers {
@@ -107,12 +105,20 @@ const struct {
     {"load_fp16_add", load<&Table::load_fp16, true>},
 };
 
+// Of this thread on a processor, so that waiting for one does not count.
+double now()
+{
+    timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
 template <typename F> double seconds(F run)
 {
-    auto start = Clock::now();
+    double start = now();
     run();
     benchmark::ClobberMemory();
-    return std::chrono::duration<double>(Clock::now() - start).count();
+    return now() - start;
 }
 
 // Small arrays are handled several times per measurement, so that reading the clock does not count.
