@@ -338,13 +338,28 @@ static const struct lossy {
     {"topk:0.1,unit=tensor", 0},
 };
 
-static double noise(int rank, size_t i)
+#define NOISE_COUNT 70001
+
+static float noise_table[RANKS_MAX][NOISE_COUNT];
+
+static int make_noise(void **state)
 {
-    uint64_t x = (i + 1) * 0x9E3779B97F4A7C15u + (uint64_t)rank * 0xD1B54A32D192ED03u;
-    x ^= x >> 29;
-    x *= 0xBF58476D1CE4E5B9u;
-    x ^= x >> 32;
-    return (double)(int64_t)x / 9223372036854775808.0;
+    (void)state;
+    for (int q = 0; q < RANKS_MAX; q++)
+        for (size_t i = 0; i < NOISE_COUNT; i++) {
+            uint64_t x = (i + 1) * 0x9E3779B97F4A7C15u + (uint64_t)q * 0xD1B54A32D192ED03u;
+            x ^= x >> 29;
+            x *= 0xBF58476D1CE4E5B9u;
+            x ^= x >> 32;
+            noise_table[q][i] = (float)((double)(int64_t)x / 9223372036854775808.0);
+        }
+    return 0;
+}
+
+static void fill_noise(struct part *part, int rank, size_t count)
+{
+    memcpy(part->send, noise_table[rank], count * sizeof(float));
+    part->send_count = count;
 }
 
 /* One allreduce of noise; the result of rank 0, after checking that all have its bits. */
@@ -353,11 +368,8 @@ static float *allreduce_noise(struct group *group, const wring_codec *codec, con
 {
     struct part part[RANKS_MAX];
     parts_open(part, group->nranks, count * 4, count * 4);
-    for (int q = 0; q < group->nranks; q++) {
-        part[q].send_count = count;
-        for (size_t i = 0; i < count; i++)
-            ((float *)part[q].send)[i] = (float)noise(q, i);
-    }
+    for (int q = 0; q < group->nranks; q++)
+        fill_noise(&part[q], q, count);
     wring_call call = WRING_CALL_INIT;
     call.codec = codec;
     call.algorithm = algorithm;
@@ -379,7 +391,7 @@ static void check_error(const float *result, const struct lossy *lossy, int nran
     for (size_t i = 0; lossy->error > 0 && i < count; i++) {
         double sum = 0;
         for (int q = 0; q < nranks; q++)
-            sum += (float)noise(q, i);
+            sum += noise_table[q][i];
         if (fabs(result[i] - sum) > lossy->error * roundings * 1.01)
             fail_msg("%s: element %zu is %g instead of %g", lossy->spec, i, result[i], sum);
     }
@@ -397,7 +409,7 @@ static void test_allreduce_lossy(void **state)
     const struct wring_collective_ops *ops;
     for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
         for (size_t k = 0; k < sizeof(lossy_codecs) / sizeof(lossy_codecs[0]); k++) {
-            const size_t sizes[] = {0, 1, 100, 5000, worlds[w] <= 4 ? 70001 : 17003};
+            const size_t sizes[] = {0, 1, 100, 5000, worlds[w] <= 4 ? NOISE_COUNT : 17003};
             wring_codec *codec;
             struct group small, large;
             assert_int_equal(wring_codec_create(lossy_codecs[k].spec, &codec), WRING_OK);
@@ -442,8 +454,7 @@ static void test_bucket_make_up(void **state)
             wring_segment segment[N][NSEGMENTS];
             parts_open(part, N, 70000 * 4, 70000 * 4);
             for (int q = 0; q < N; q++) {
-                for (size_t i = 0; i < 70000; i++)
-                    ((float *)part[q].send)[i] = (float)noise(q, i);
+                fill_noise(&part[q], q, 70000);
                 for (int s = 0; s < NSEGMENTS; s++)
                     segment[q][s] = (wring_segment){.send = (float *)part[q].send + cut[s],
                                                     .recv = (float *)part[q].recv + cut[s],
@@ -497,11 +508,8 @@ static void test_nonfinite_everywhere(void **state)
                 struct part part[RANKS_MAX];
                 wring_result result[RANKS_MAX];
                 parts_open(part, 3, count * 4, count * 4);
-                for (int q = 0; q < 3; q++) {
-                    part[q].send_count = count;
-                    for (size_t i = 0; i < count; i++)
-                        ((float *)part[q].send)[i] = (float)noise(q, i);
-                }
+                for (int q = 0; q < 3; q++)
+                    fill_noise(&part[q], q, count);
                 ((float *)part[1].send)[777] = bad[b];
                 wring_call call = WRING_CALL_INIT;
                 call.codec = codec;
@@ -527,5 +535,5 @@ int main(void)
         cmocka_unit_test(test_allreduce_lossy),      cmocka_unit_test(test_bucket_make_up),
         cmocka_unit_test(test_nonfinite_everywhere),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_noise, NULL);
 }

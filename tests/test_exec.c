@@ -457,6 +457,57 @@ static void test_destroy_with_requests(void **state)
     group_close(&group);
 }
 
+/* Every rank in a thread of its own, with the progress thread beside them. */
+struct worker {
+    wring_comm *comm;
+    wring_status worst;
+    int wrong;
+};
+
+static void *work(void *arg)
+{
+    struct worker *worker = arg;
+    float *buffer = malloc(COUNT * sizeof(float));
+    int rank = wring_comm_rank(worker->comm);
+    for (size_t turn = 0; turn < 40; turn++) {
+        size_t count = turn * turn * 30 % COUNT;
+        for (size_t i = 0; i < count; i++)
+            buffer[i] = (float)(rank + (int)(i % 5));
+        wring_status status =
+            wring_allreduce(worker->comm, buffer, buffer, count, WRING_FLOAT32, WRING_SUM);
+        if (status != WRING_OK)
+            worker->worst = status;
+        for (size_t i = 0; i < count; i++)
+            worker->wrong += buffer[i] != (float)(N * (N - 1) / 2 + N * (int)(i % 5));
+    }
+    free(buffer);
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    wring_context *context;
+    wring_comm *comm[N];
+    struct worker worker[N] = {0};
+    pthread_t thread[N];
+    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
+    options.transport = "self";
+    assert_int_equal(wring_context_create(&options, &context), WRING_OK);
+    assert_int_equal(wring_comm_create_local(context, N, NULL, comm), WRING_OK);
+    for (int q = 0; q < N; q++) {
+        worker[q].comm = comm[q];
+        pthread_create(&thread[q], NULL, work, &worker[q]);
+    }
+    for (int q = 0; q < N; q++) {
+        pthread_join(thread[q], NULL);
+        assert_int_equal(worker[q].worst, WRING_OK);
+        assert_int_equal(worker[q].wrong, 0);
+        wring_comm_destroy(comm[q]);
+    }
+    wring_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -468,6 +519,7 @@ int main(void)
         cmocka_unit_test(test_bad_arguments),
         cmocka_unit_test(test_operation_counter_wraps),
         cmocka_unit_test(test_destroy_with_requests),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
