@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "transport/rdma.h"
 
 #define PATH_NBYTES 4096
 #define REASON_NBYTES 1024
@@ -67,13 +68,26 @@ static const struct wring_transport_ops *loaded[NROWS];
 
 /* ---- environment of a module's dependency ---------------------------------------------------- */
 
+static bool no_rdma(void)
+{
+    return !wri_rdma_present();
+}
+
+static bool always(void)
+{
+    return true;
+}
+
 /* Variables that a dependency reads once, when it is loaded. Set for the time of loading, unless the
- * user set them. UCX would otherwise replace the handlers of SIGSEGV and its like at load, which
- * breaks every host that has its own. */
+ * user set them. UCX would otherwise replace the handlers of SIGSEGV and its like, which breaks every
+ * host that has its own; and patch mmap and its like in memory, which breaks thread sanitizer and
+ * others that do the same, and serves only RDMA. */
 static const struct {
     const char *module, *variable, *value;
+    bool (*wanted)(void);
 } load_environment[] = {
-    {"ucx", "UCX_HANDLE_ERRORS", "none"},
+    {"ucx", "UCX_HANDLE_ERRORS", "none", always},
+    {"ucx", "UCX_MEM_EVENTS", "n", no_rdma},
 };
 #define NVARIABLES (sizeof load_environment / sizeof load_environment[0])
 
@@ -81,7 +95,7 @@ static void environment_enter(const char *module, bool set[NVARIABLES])
 {
     for (size_t i = 0; i < NVARIABLES; i++) {
         set[i] = strcmp(load_environment[i].module, module) == 0 &&
-                 !getenv(load_environment[i].variable);
+                 !getenv(load_environment[i].variable) && load_environment[i].wanted();
         if (set[i])
             setenv(load_environment[i].variable, load_environment[i].value, 0);
     }

@@ -27,6 +27,8 @@
 
 #include <wring/plugin.h>
 
+#include "transport/rdma.h"
+
 #define REQUESTS_PER_SLAB 64
 #define REQUEST_ALIGN 64
 #define NAME_NBYTES 64              /* of the name that opens an address: "host:pid" */
@@ -51,7 +53,8 @@ struct peer {
     struct ucx *ucx;
     ucp_ep_h ep;
     void *close_request; /* UCX's, while in ucx->closing: of the flush, then of the end */
-    bool flushed;
+    bool closing, flushed;
+    bool used; /* something was sent */
     int references;
     int abandoned_sends;
     struct request_queue receives; /* unfinished */
@@ -196,7 +199,8 @@ static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
         return;
     peer->error = status;
     peer->failed_ns = now_ns();
-    TAILQ_INSERT_TAIL(&peer->ucx->failing, peer, link);
+    if (!peer->closing)
+        TAILQ_INSERT_TAIL(&peer->ucx->failing, peer, link);
 }
 
 /* End all receives from the peer. A receive whose data is already arriving is not cancelled by UCX
@@ -269,7 +273,8 @@ static bool ucx_progress(void *self)
 }
 
 /* The connection goes down in the background, after a flush, so that what was sent last arrives. Not
- * so where that would wait for ever: on a failed one, or for a send that its owner gave up. */
+ * so where that would wait for nothing or for ever: on one never used or failed, or for a send that
+ * its owner gave up. */
 static void ucx_peer_close(void *self)
 {
     static const ucp_request_param_t plain = {.op_attr_mask = 0};
@@ -280,8 +285,9 @@ static void ucx_peer_close(void *self)
     cancel_receives(peer);
     if (peer->error != UCS_OK && !peer->lost)
         TAILQ_REMOVE(&ucx->failing, peer, link);
+    peer->closing = true;
     TAILQ_INSERT_TAIL(&ucx->closing, peer, link);
-    if (peer->error == UCS_OK && peer->abandoned_sends == 0)
+    if (peer->used && peer->error == UCS_OK && peer->abandoned_sends == 0)
         peer->close_request = ucp_ep_flush_nbx(peer->ep, &plain);
     advance_closing(ucx);
 }
@@ -355,6 +361,7 @@ static wring_status ucx_send(void *self, uint64_t tag, const void *data, size_t 
         .cb.send = on_sent,
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
+    peer->used = true;
     ucs_status_ptr_t started = ucp_tag_send_nbx(peer->ep, data, nbytes, tag, &param);
     if (UCS_PTR_IS_PTR(started)) {
         *request_out = request;
@@ -454,20 +461,44 @@ static void ucx_wake(void *self)
 
 /* ---- open and close -------------------------------------------------------------------------- */
 
+/* False if the user left shared memory out: UCX then warns about settings that concern it. */
+static bool shared_memory_allowed(void)
+{
+    static const char *const words[] = {"all", "sm", "shm", "mm", "posix", "sysv"};
+    const char *list = getenv("UCX_TLS") ? getenv("UCX_TLS") : getenv("WRING_UCX_TLS");
+    bool named = false;
+    if (!list)
+        return true;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        named |= strstr(list, words[i]) != NULL;
+    return list[0] == '^' ? !named : named;
+}
+
+static bool no_rdma(void)
+{
+    return !wri_rdma_present();
+}
+
+static bool always(void)
+{
+    return true;
+}
+
 /* Defaults of ours, each unless the user set the variable. Keys are those of UCX's tables. */
 static const struct {
     const char *key, *value;
     const char *variables[2];
+    bool (*wanted)(void);
 } defaults[] = {
     /* Shared memory is left out in peer error mode unless it checks for dead peers too. */
-    {"MM_ERROR_HANDLING", "y", {"UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING"}},
-    {"KEEPALIVE_INTERVAL", "1s", {"UCX_KEEPALIVE_INTERVAL", "WRING_UCX_KEEPALIVE_INTERVAL"}},
+    {"MM_ERROR_HANDLING", "y", {"UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING"},
+     shared_memory_allowed},
+    {"KEEPALIVE_INTERVAL", "1s", {"UCX_KEEPALIVE_INTERVAL", "WRING_UCX_KEEPALIVE_INTERVAL"}, always},
+    /* Over TCP a rendezvous saves no copy, costs round trips behind queued data (half of a 1 Gbit/s
+     * link with one 256 KiB message in flight, 0.9 with eight; all of it without), and UCX 1.13
+     * aborts when a connection is closed in the middle of one. */
+    {"RNDV_THRESH", "inf", {"UCX_RNDV_THRESH", "WRING_UCX_RNDV_THRESH"}, no_rdma},
 };
-
-static bool user_decided(const char *const variables[2])
-{
-    return getenv(variables[0]) || getenv(variables[1]);
-}
 
 static ucs_status_t read_config(const struct ucx *ucx, ucp_config_t **config_out)
 {
@@ -475,7 +506,8 @@ static ucs_status_t read_config(const struct ucx *ucx, ucp_config_t **config_out
     if (status != UCS_OK)
         return status;
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
-        if (user_decided(defaults[i].variables))
+        if (getenv(defaults[i].variables[0]) || getenv(defaults[i].variables[1]) ||
+            !defaults[i].wanted())
             continue;
         status = ucp_config_modify(*config_out, defaults[i].key, defaults[i].value);
         if (status != UCS_OK)
@@ -536,6 +568,20 @@ static void close_connections(struct ucx *ucx)
     drain(ucx, CLOSE_NS);
 }
 
+/* Messages that came and were never asked for, as after a failure: UCX would report each buffer that
+ * they hold as lost. */
+static void discard_unexpected(struct ucx *ucx)
+{
+    static const ucp_request_param_t plain = {.op_attr_mask = 0};
+    ucp_tag_recv_info_t info;
+    ucp_tag_message_h message;
+    while ((message = ucp_tag_probe_nb(ucx->worker, 0, 0, 1, &info))) {
+        void *request = ucp_tag_msg_recv_nbx(ucx->worker, NULL, 0, message, &plain);
+        if (UCS_PTR_IS_PTR(request))
+            ucp_request_free(request);
+    }
+}
+
 static void ucx_close(void *self)
 {
     struct ucx *ucx = self;
@@ -543,6 +589,7 @@ static void ucx_close(void *self)
         return;
     if (ucx->worker) {
         close_connections(ucx);
+        discard_unexpected(ucx);
         if (ucx->address)
             ucp_worker_release_address(ucx->worker, ucx->address);
         ucp_worker_destroy(ucx->worker);
