@@ -125,11 +125,28 @@ ORDER_FLOATS(max_float, float, uint32_t, WRI_NAN_BITS, >, &)
 ORDER_FLOATS(min_double, double, uint64_t, 0x7FF8000000000000u, <, |)
 ORDER_FLOATS(max_double, double, uint64_t, 0x7FF8000000000000u, >, &)
 
+static double canonical(double x)
+{
+    return x == x ? x : __builtin_nan("");
+}
+
 static void add_double(double *acc, const double *src, size_t count)
 {
+    for (size_t i = 0; i < count; i++)
+        acc[i] = canonical(acc[i] + src[i]);
+}
+
+static void divide_double(double *acc, double divisor, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        acc[i] = canonical(acc[i] / divisor);
+}
+
+static void divide_float(float *acc, float divisor, size_t count)
+{
     for (size_t i = 0; i < count; i++) {
-        double sum = acc[i] + src[i];
-        acc[i] = sum == sum ? sum : __builtin_nan("");
+        float quotient = acc[i] / divisor;
+        acc[i] = quotient == quotient ? quotient : wri_bits_float(WRI_NAN_BITS);
     }
 }
 
@@ -222,14 +239,9 @@ void wri_array_reduce(wring_op op, wring_dtype acc_dtype, void *acc, wring_dtype
 
 void wri_array_divide(wring_dtype dtype, void *acc, double divisor, size_t count)
 {
-    if (dtype == WRING_FLOAT64) {
-        double *x = acc;
-        for (size_t i = 0; i < count; i++)
-            x[i] /= divisor;
-        return;
-    }
-    assert(dtype == WRING_FLOAT32);
-    float *x = acc;
-    for (size_t i = 0; i < count; i++)
-        x[i] /= (float)divisor;
+    assert(dtype == WRING_FLOAT32 || dtype == WRING_FLOAT64);
+    if (dtype == WRING_FLOAT64)
+        divide_double(acc, divisor, count);
+    else
+        divide_float(acc, (float)divisor, count);
 }
