@@ -9,12 +9,16 @@
 #include "collective/exec.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "collective/collective.h"
 #include "collective/state.h"
 #include "simd/array.h"
 
 #include <string.h>
+
+#define PATIENCE_MS 2 /* before asking whether a peer is still there */
+#define WARN_MS 30000 /* before saying for whom this rank waits */
 
 /* ---- messages ------------------------------------------------------------------------------------ */
 
@@ -401,23 +405,33 @@ static wring_status advance_all(wring_request *request, bool *moved_out)
     return WRING_OK;
 }
 
+/* Nothing moved for IDLE_MS: what is known about the peer of a transfer? */
+static wring_status check_peer(wring_request *request, const struct wri_piece *piece,
+                               const struct wring_step *step, int64_t idle_ms)
+{
+    wring_context *context = request->context;
+    wring_status status = context->transport->peer_status(request->comm->peer[step->peer]);
+    if (status == WRING_OK && idle_ms >= context->config.timeout_ms)
+        status = wri_fail(WRING_E_TIMEOUT, "nothing moved for %lld ms", (long long)idle_ms);
+    if (status != WRING_OK)
+        return blame(request, piece, step, status);
+    if (idle_ms >= WARN_MS && !request->warned) {
+        request->warned = true;
+        wri_log(WRING_LOG_WARN, "%s %llu: rank %d waits for rank %d since %lld s",
+                wri_kind_name(request->kind), (unsigned long long)request->frame.operation,
+                request->comm->rank, step->peer, (long long)(idle_ms / 1000));
+    }
+    return WRING_OK;
+}
+
 /* Nothing moved: has a peer gone, or has it been too long? */
 static wring_status check_peers(wring_request *request)
 {
     int64_t idle_ms = (wri_clock_ns() - request->moved_ns) / 1000000;
-    if (idle_ms < 2)
-        return WRING_OK;
-    for (size_t i = 0; i < request->window; i++) {
+    for (size_t i = 0; idle_ms >= PATIENCE_MS && i < request->window; i++) {
         const struct wri_piece *piece = &request->piece[i];
-        for (size_t j = 0; piece->busy && j < piece->ntransfers; j++) {
-            const struct wring_step *step = piece->transfer[j].step;
-            wring_status status =
-                request->context->transport->peer_status(request->comm->peer[step->peer]);
-            if (status == WRING_OK && idle_ms >= request->context->config.timeout_ms)
-                status = wri_fail(WRING_E_TIMEOUT, "nothing moved for %lld ms", (long long)idle_ms);
-            if (status != WRING_OK)
-                return blame(request, piece, step, status);
-        }
+        for (size_t j = 0; piece->busy && j < piece->ntransfers; j++)
+            WRI_TRY(check_peer(request, piece, piece->transfer[j].step, idle_ms));
     }
     return WRING_OK;
 }

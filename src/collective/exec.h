@@ -67,7 +67,7 @@ struct wring_request {
     struct wri_arena plan_arena; /* segments, steps, layout */
     struct wri_arena buffers;    /* pieces and what they point to */
 
-    bool done, nonfinite, cancelled;
+    bool done, nonfinite, cancelled, warned;
     wring_status status;
     char message[WRI_MESSAGE_MAX]; /* if status is an error */
     uint64_t wire_nbytes, dense_nbytes;
