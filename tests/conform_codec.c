@@ -104,6 +104,7 @@ static int make_chains(void **state)
                                        "topk:0.1,chunk=256",
                                        "topk:unit=tensor+int8",
                                        "topk:100%",
+                                       "topk:0.1,chunk=256+int4:32,round=stochastic",
                                        "ef:beta=0.5+topk:0.05,chunk=1024+int4"};
     const struct wring_codec_ops *ops;
     for (size_t i = 0; (ops = wri_codec_at(i)); i++)
@@ -315,9 +316,8 @@ static void check_selection(const struct trial *t)
 /* ---- tests --------------------------------------------------------------------------------- */
 
 static const wring_dtype lossy_types[] = {WRING_FLOAT32, WRING_FLOAT16, WRING_BFLOAT16};
-static const size_t sizes[] = {0,    1,    2,    3,     31,    32,    33,   127,
-                               128,  129,  255,  256,   257,   1009,  1023, 1024,
-                               1025, 4095, 4097, 16383, 16384, 16385, 40009};
+static const size_t sizes[] = {0,   1,   2,    3,    31,   32,   33,   127,   128,   129,   255,
+                               256, 257, 1009, 1023, 1024, 1025, 4097, 16383, 16384, 16385, 32771};
 
 static void for_each_trial(void (*check)(struct trial *))
 {
@@ -325,7 +325,7 @@ static void for_each_trial(void (*check)(struct trial *))
         for (size_t type = 0; type < LENGTH(lossy_types); type++)
             for (size_t d = 0; d < LENGTH(data_sets); d++)
                 for (size_t s = 0; s < LENGTH(sizes); s++) {
-                    if (d > 0 && sizes[s] > 1100 && sizes[s] != 16385)
+                    if (d > 0 && sizes[s] > 1100)
                         continue;
                     struct trial t =
                         run_trial(chains[c], lossy_types[type], data_sets[d], sizes[s]);
@@ -394,7 +394,7 @@ static void check_same_bits(struct trial *t)
     for (int level = WRI_SIMD_SCALAR; level < WRI_SIMD_LEVEL_COUNT; level++) {
         if (wri_simd_select(level) != WRING_OK)
             continue;
-        for (size_t shift = 0; shift < 4; shift++) {
+        for (size_t shift = 0; shift < (t->count < 5000 ? 4 : 1); shift++) {
             struct trial again = *t;
             void *src = at_end(SRC, typed + shift * wring_dtype_size(t->dtype));
             again.src = memmove(src, t->src, typed);
@@ -468,6 +468,16 @@ static void parts_decode_as_the_whole(void **state)
     for_each_trial(check_parts);
 }
 
+/* What is added to a NaN becomes the one NaN of wring, whatever compiler added it. */
+static void check_nan_sum(const struct trial *t, size_t at)
+{
+    float *sum = at_end(SUMMED, t->count * sizeof(float));
+    memset(sum, 0, t->count * sizeof(float));
+    sum[at] = wri_bits_float(0xFFC01234);
+    assert_int_equal(decode_part(t, t->encoded, t->nbytes, sum, t->count, true), WRING_OK);
+    assert_int_equal(wri_float_bits(sum[at]), WRI_NAN_BITS);
+}
+
 /* One NaN or Inf in the middle unit: reported, there on the other side, and not beyond its unit. */
 static void check_poison(const wring_codec *codec, wring_dtype dtype, uint32_t bits)
 {
@@ -487,6 +497,7 @@ static void check_poison(const wring_codec *codec, wring_dtype dtype, uint32_t b
         assert_true(isfinite(t.decoded[i]) || (i >= low && i < low + unit));
     }
     assert_true(nbad > 0);
+    check_nan_sum(&t, at);
 }
 
 static void b27_nonfinite_in_nonfinite_out(void **state)

@@ -165,13 +165,13 @@ static wring_status encode(struct wring_encode *e)
     return WRING_OK;
 }
 
-/* A sum that is NaN gets the bits that all of wring's have; which of two it inherits would depend
- * on the compiler. */
+/* A sum that is NaN gets the bits that all of wring's sums have: which of two it would inherit
+ * depends on the compiler. */
 static void scatter(float *dst, const size_t *position, const float *value, size_t k, bool add)
 {
     for (size_t j = 0; j < k; j++) {
-        float sum = add ? dst[position[j]] + value[j] : value[j];
-        dst[position[j]] = sum == sum ? sum : NAN;
+        float sum = dst[position[j]] + value[j];
+        dst[position[j]] = !add ? value[j] : sum == sum ? sum : NAN;
     }
 }
 
