@@ -69,11 +69,10 @@ static size_t record_nbytes(const struct wring_stage *stage, size_t n)
 
 static size_t nbytes(const struct wring_stage *stage, size_t count)
 {
-    size_t chunk = wri_min(unit(stage), count), nbytes = 0;
     if (count == 0)
         return 0;
-    nbytes = count / chunk * record_nbytes(stage, chunk);
-    return nbytes + (count % chunk ? record_nbytes(stage, count % chunk) : 0);
+    size_t chunk = wri_min(unit(stage), count), rest = count % chunk;
+    return count / chunk * record_nbytes(stage, chunk) + (rest ? record_nbytes(stage, rest) : 0);
 }
 
 /* Working memory of one chunk. */
