@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Is this call valid? Every public call about contexts, communicators, tensors and schedulers checks
- * its arguments here and goes on to the layer that does the work. */
+/* Is this call valid? Every public call about contexts, communicators, tensors and schedulers
+ * checks its arguments here and goes on to the layer that does the work. */
 #include "base/status.h"
 #include "collective/collective.h"
 #include "collective/comm.h"
@@ -16,8 +16,8 @@
             WRI_FAIL(WRING_E_ARGUMENT, __VA_ARGS__);                                               \
     } while (0)
 
-/* An options struct begins with its size; an older caller's may be shorter than ours. Nothing was ever
- * appended so far, so there is one length. */
+/* An options struct begins with its size; an older caller's may be shorter than ours. Nothing was
+ * ever appended so far, so there is one length. */
 #define REQUIRE_SIZE(options, type)                                                                \
     REQUIRE((options) == NULL || (options)->size == sizeof(type),                                  \
             "the size field of " #type " is %zu, not %zu: start from its _INIT",                   \

@@ -28,8 +28,11 @@ struct launch_case {
 };
 
 #define WRING2 "WRING_RANK=1 WRING_SIZE=2 "
-#define TORCH "RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=node0 MASTER_PORT=29500 "
-#define OMPI "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 PMIX_NAMESPACE=17 "
+#define TORCH                                                                                      \
+    "RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=node0 MASTER_PORT=29500 "
+#define OMPI                                                                                       \
+    "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 "                  \
+    "PMIX_NAMESPACE=17 "
 #define OMPI_LOCAL OMPI "OMPI_COMM_WORLD_LOCAL_SIZE=2 "
 #define OMPI_APART OMPI "OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 "
 
@@ -37,7 +40,8 @@ static const struct launch_case cases[] = {
     {WRING2 "WRING_ROOT=10.0.0.1:123", NULL, 1, 2, -1, 0, "10.0.0.1", 123, "wring"},
     {WRING2 "WRING_ROOT=[fe80::1]:123", NULL, 1, 2, -1, 0, "fe80::1", 123, "wring"},
     {WRING2 "WRING_ROOT=node WRING_PORT=7", NULL, 1, 2, -1, 0, "node", 7, "wring"},
-    {WRING2 "WRING_ROOT=node:9 WRING_LOCAL_RANK=1 WRING_LOCAL_SIZE=2", NULL, 1, 2, 1, 2, "node", 9, "wring"},
+    {WRING2 "WRING_ROOT=node:9 WRING_LOCAL_RANK=1 WRING_LOCAL_SIZE=2", NULL, 1, 2, 1, 2, "node", 9,
+     "wring"},
     {"WRING_RANK=0 WRING_SIZE=1", NULL, 0, 1, -1, 0, "", 0, "wring"},
     {TORCH, NULL, 3, 8, 1, 2, "node0", DERIVED, "torchrun"},
     {TORCH "WRING_PORT=4000", NULL, 3, 8, 1, 2, "node0", 4000, "torchrun"},
@@ -48,7 +52,8 @@ static const struct launch_case cases[] = {
     {OMPI_APART "WRING_ROOT=10.0.0.1", NULL, 1, 2, 0, 1, "10.0.0.1", DERIVED, "Open MPI"},
     {OMPI_LOCAL "RANK=1 WORLD_SIZE=2 MASTER_ADDR=m", NULL, 1, 2, -1, 0, "m", DERIVED, "torchrun"},
     {WRING2 "WRING_ROOT=a:1 " OMPI_LOCAL, NULL, 1, 2, -1, 0, "a", 1, "wring"},
-    {"RANK=5 " OMPI_LOCAL, NULL, 1, 2, 1, 2, "127.0.0.1", DERIVED, "Open MPI"}, /* RANK alone is no launcher */
+    {"RANK=5 " OMPI_LOCAL, NULL, 1, 2, 1, 2, "127.0.0.1", DERIVED,
+     "Open MPI"}, /* RANK alone is no launcher */
     {"", "no launcher", .launcher = NULL},
     {"RANK=3", "no launcher", .launcher = NULL},
     {"WRING_RANK=0", "WRING_SIZE is not set", .launcher = NULL},
@@ -63,7 +68,8 @@ static const struct launch_case cases[] = {
     {WRING2 "WRING_ROOT=[fe80::1", "[address]", .launcher = NULL},
     {WRING2 "WRING_ROOT=[fe80::1]9", "[address]", .launcher = NULL},
     {"WRING_RANK=2 WRING_SIZE=2 WRING_ROOT=a:1", "rank 2 of 2", .launcher = NULL},
-    {WRING2 "WRING_ROOT=a:1 WRING_LOCAL_RANK=3 WRING_LOCAL_SIZE=2", "local rank 3", .launcher = NULL},
+    {WRING2 "WRING_ROOT=a:1 WRING_LOCAL_RANK=3 WRING_LOCAL_SIZE=2", "local rank 3",
+     .launcher = NULL},
     {WRING2 "WRING_ROOT=a:1 RANK=0 WORLD_SIZE=2", "torchrun says rank 0 of 2", .launcher = NULL},
     {"RANK=1 WORLD_SIZE=4 " OMPI_LOCAL, "Open MPI says rank 1 of 2", .launcher = NULL},
     {"RANK=1x WORLD_SIZE=4 MASTER_ADDR=m", "RANK=1x", .launcher = NULL},
@@ -103,19 +109,21 @@ static void check_case(const struct launch_case *c)
     wring_status status = detect(c->environment, &launch);
     if (c->trouble) {
         if (status != WRING_E_CONFIG || !strstr(wring_error_message(), c->trouble))
-            fail_msg("'%s': %s, '%s'", c->environment, wring_status_name(status), wring_error_message());
+            fail_msg("'%s': %s, '%s'", c->environment, wring_status_name(status),
+                     wring_error_message());
         return;
     }
     if (status != WRING_OK)
         fail_msg("'%s': %s", c->environment, wring_error_message());
-    bool port_fits = c->port == DERIVED ? launch.port >= 20000 && launch.port < 32000
-                                        : launch.port == c->port;
-    if (launch.rank != c->rank || launch.nranks != c->nranks || launch.local_rank != c->local_rank ||
-        launch.local_nranks != c->local_nranks || strcmp(launch.host, c->host) || !port_fits ||
-        strcmp(launch.launcher, c->launcher) || launch.listen_fd != -1)
-        fail_msg("'%s': rank %d of %d, local %d of %d, at %s:%d, by %s", c->environment, launch.rank,
-                 launch.nranks, launch.local_rank, launch.local_nranks, launch.host, launch.port,
-                 launch.launcher);
+    bool port_fits =
+        c->port == DERIVED ? launch.port >= 20000 && launch.port < 32000 : launch.port == c->port;
+    if (launch.rank != c->rank || launch.nranks != c->nranks ||
+        launch.local_rank != c->local_rank || launch.local_nranks != c->local_nranks ||
+        strcmp(launch.host, c->host) || !port_fits || strcmp(launch.launcher, c->launcher) ||
+        launch.listen_fd != -1)
+        fail_msg("'%s': rank %d of %d, local %d of %d, at %s:%d, by %s", c->environment,
+                 launch.rank, launch.nranks, launch.local_rank, launch.local_nranks, launch.host,
+                 launch.port, launch.launcher);
 }
 
 static void every_case(void **state)
@@ -130,7 +138,8 @@ static void the_port_follows_from_the_job(void **state)
 {
     static const char *const jobs[] = {
         "WORLD_SIZE=8 MASTER_ADDR=a MASTER_PORT=29500 TORCHELASTIC_RUN_ID=x RANK=",
-        "WORLD_SIZE=8 MASTER_ADDR=a MASTER_PORT=29500 TORCHELASTIC_RUN_ID=x TORCHELASTIC_RESTART_COUNT=1 RANK=",
+        "WORLD_SIZE=8 MASTER_ADDR=a MASTER_PORT=29500 TORCHELASTIC_RUN_ID=x "
+        "TORCHELASTIC_RESTART_COUNT=1 RANK=",
         "WORLD_SIZE=8 MASTER_ADDR=a MASTER_PORT=29501 TORCHELASTIC_RUN_ID=x RANK=",
         "WORLD_SIZE=8 MASTER_ADDR=a MASTER_PORT=29500 TORCHELASTIC_RUN_ID=y RANK=",
     };
@@ -172,8 +181,8 @@ static void an_inherited_socket_is_handed_out_once(void **state)
     struct wri_config config;
     (void)state;
     assert_int_equal(wri_rendezvous_listen("127.0.0.1", &port, &fd), WRING_OK);
-    snprintf(text, sizeof text, "WRING_RANK=1 WRING_SIZE=2 WRING_ROOT=127.0.0.1:%d WRING_LISTEN_FD=%d",
-             port, fd);
+    snprintf(text, sizeof text,
+             "WRING_RANK=1 WRING_SIZE=2 WRING_ROOT=127.0.0.1:%d WRING_LISTEN_FD=%d", port, fd);
     assert_int_equal(detect(text, &launch), WRING_OK);
     assert_int_equal(launch.listen_fd, -1); /* not for rank 1 */
     text[11] = '0';

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rendezvous: groups complete whatever else knocks at the port, and who is missing is named. Because
- * nothing blocks, one thread plays all ranks and the strangers. */
+/* Rendezvous: groups complete whatever else knocks at the port, and who is missing is named.
+ * Because nothing blocks, one thread plays all ranks and the strangers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,7 +59,8 @@ static struct group group_open(const char *host, int nranks, int first, int last
     assert_int_equal(wri_rendezvous_listen(host, &group.port, &fd), WRING_OK);
     assert_true(group.port > 0);
     for (int rank = last; rank >= first; rank--)
-        assert_int_equal(join_as(&group, host, rank == 0 ? fd : -1, rank, nranks, TIMEOUT_MS), WRING_OK);
+        assert_int_equal(join_as(&group, host, rank == 0 ? fd : -1, rank, nranks, TIMEOUT_MS),
+                         WRING_OK);
     if (first > 0)
         close(fd);
     return group;
@@ -92,7 +93,8 @@ static void complete(struct group *group)
     for (int rank = 0; rank < group->nranks; rank++) {
         if (group->status[rank] != WRING_OK)
             fail_msg("rank %d: %s", rank, wring_error_message());
-        assert_true(wri_rendezvous_nonce(group->rank[rank]) == wri_rendezvous_nonce(group->rank[0]));
+        assert_true(wri_rendezvous_nonce(group->rank[rank]) ==
+                    wri_rendezvous_nonce(group->rank[0]));
         for (int other = 0; other < group->nranks; other++) {
             const void *blob = wri_rendezvous_blob(group->rank[rank], other, &nbytes);
             fill_blob(expected, other);
@@ -135,7 +137,8 @@ static void rank_0_may_come_last(void **state)
 
 static int knock(int port)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     assert_true(fd >= 0);
@@ -150,8 +153,8 @@ static void put(unsigned char *at, uint64_t value, int nbytes)
 }
 
 /* The header as written in rendezvous.c. */
-static void forge(unsigned char header[HEADER_NBYTES], uint32_t version, uint32_t nranks, uint64_t job,
-                  uint32_t rank, uint32_t nbytes)
+static void forge(unsigned char header[HEADER_NBYTES], uint32_t version, uint32_t nranks,
+                  uint64_t job, uint32_t rank, uint32_t nbytes)
 {
     memset(header, 0, HEADER_NBYTES);
     put(header, 0x5A5644524E525701u, 8);
@@ -169,15 +172,15 @@ static void strangers_do_not_disturb(void **state)
     int fds[300], n = 0;
     (void)state;
     memset(messages, 'x', sizeof messages);
-    forge(messages[1], 1, 4, JOB + 1, 2, 8);         /* another job */
-    forge(messages[2], 2, 4, JOB, 2, 8);             /* another version */
-    forge(messages[3], 1, 5, JOB, 2, 8);             /* another size */
-    forge(messages[4], 1, 4, JOB, 0, 8);             /* rank 0 itself */
-    forge(messages[5], 1, 4, JOB, 4, 8);             /* past the end */
-    forge(messages[6], 1, 4, JOB, 0xFFFFFFFFu, 8);   /* negative */
-    forge(messages[7], 1, 4, JOB, 2, 0xFFFFFFFFu);   /* huge blob */
+    forge(messages[1], 1, 4, JOB + 1, 2, 8);       /* another job */
+    forge(messages[2], 2, 4, JOB, 2, 8);           /* another version */
+    forge(messages[3], 1, 5, JOB, 2, 8);           /* another size */
+    forge(messages[4], 1, 4, JOB, 0, 8);           /* rank 0 itself */
+    forge(messages[5], 1, 4, JOB, 4, 8);           /* past the end */
+    forge(messages[6], 1, 4, JOB, 0xFFFFFFFFu, 8); /* negative */
+    forge(messages[7], 1, 4, JOB, 2, 0xFFFFFFFFu); /* huge blob */
     forge(messages[8], 1, 4, JOB, 2, WRING_ADDRESS_MAX + 1);
-    forge(messages[9], 1, 4, JOB, 2, 1000);          /* a blob that never ends */
+    forge(messages[9], 1, 4, JOB, 2, 1000); /* a blob that never ends */
     for (int round = 0; round < 3; round++)
         for (int i = 0; i < 10; i++) {
             fds[n] = knock(group.port);
@@ -204,7 +207,8 @@ static void strangers_do_not_disturb(void **state)
 
 static void disagreement_is_told_to_the_one_refused(void **state)
 {
-    struct group group = group_open("127.0.0.1", 3, 0, 1), other = {.nranks = 5, .port = group.port};
+    struct group group = group_open("127.0.0.1", 3, 0, 1),
+                 other = {.nranks = 5, .port = group.port};
     (void)state;
     for (int i = 0; i < 20; i++)
         step(&group);
@@ -213,7 +217,8 @@ static void disagreement_is_told_to_the_one_refused(void **state)
         while (step(&other))
             step(&group);
         assert_int_equal(other.status[1], WRING_E_MISMATCH);
-        assert_non_null(strstr(wring_error_message(), nranks == 3 ? "joined already" : "number of ranks"));
+        assert_non_null(
+            strstr(wring_error_message(), nranks == 3 ? "joined already" : "number of ranks"));
         wri_rendezvous_close(other.rank[1]);
         other.rank[1] = NULL;
     }
@@ -282,10 +287,12 @@ static void bad_arguments_are_refused(void **state)
     assert_int_equal(fd, -1);
     static const int bad[][2] = {{0, 0}, {-1, 2}, {2, 2}, {0, -1}};
     for (size_t i = 0; i < 4; i++)
-        assert_int_equal(wri_rendezvous_open("127.0.0.1", port, -1, 1, bad[i][0], bad[i][1], "", 0, 100,
-                                             &r), WRING_E_ARGUMENT);
-    assert_int_equal(wri_rendezvous_open("127.0.0.1", port, -1, 1, 0, 1, "", WRING_ADDRESS_MAX + 1, 100,
-                                         &r), WRING_E_ARGUMENT);
+        assert_int_equal(
+            wri_rendezvous_open("127.0.0.1", port, -1, 1, bad[i][0], bad[i][1], "", 0, 100, &r),
+            WRING_E_ARGUMENT);
+    assert_int_equal(
+        wri_rendezvous_open("127.0.0.1", port, -1, 1, 0, 1, "", WRING_ADDRESS_MAX + 1, 100, &r),
+        WRING_E_ARGUMENT);
     assert_null(r);
     close(taken);
 }
@@ -344,7 +351,8 @@ static void allocation_failures_are_survived(void **state)
     for (uint64_t n = 1; n < 12; n++) {
         struct wri_rendezvous *r = NULL;
         wri_alloc_fail_at(n);
-        wring_status status = wri_rendezvous_open("127.0.0.1", 0, -1, JOB, 0, 1, "abc", 3, 1000, &r);
+        wring_status status =
+            wri_rendezvous_open("127.0.0.1", 0, -1, JOB, 0, 1, "abc", 3, 1000, &r);
         if (status == WRING_OK)
             status = wri_rendezvous_poll(r, 0);
         wri_alloc_fail_at(0);

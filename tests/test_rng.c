@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random bits: the published answers of Philox4x32-10, frozen values of our own mix (every device must
- * give them), and that neighbours in any coordinate look independent. */
+/* Random bits: the published answers of Philox4x32-10, frozen values of our own mix (every device
+ * must give them), and that neighbours in any coordinate look independent. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

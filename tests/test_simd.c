@@ -28,7 +28,7 @@ static float uniform(uint32_t i)
     return (float)(word(i) >> 8) * 0x1p-23f - 1.0f;
 }
 
-/* ---- data ---------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 static float ordinary(uint32_t i)
 {
@@ -84,8 +84,9 @@ static float rarely_nonfinite(uint32_t i)
 /* Close to where fp16 and bf16 overflow or become subnormal. */
 static float half_edges(uint32_t i)
 {
-    static const float edge[] = {65504, 65519.99f, 65520, 65536, 0x1p-14f, 0x1.ffcp-15f, 0x1p-24f,
-                                 0x1p-25f, 0x1.8p-25f, 0x1p-26f, 0x1.fefffep127f, 0x1.ffp127f};
+    static const float edge[] = {65504,      65519.99f,    65520,           65536,
+                                 0x1p-14f,   0x1.ffcp-15f, 0x1p-24f,        0x1p-25f,
+                                 0x1.8p-25f, 0x1p-26f,     0x1.fefffep127f, 0x1.ffp127f};
     return wri_bits_float(wri_float_bits(edge[i % 12]) + word(i) % 5 - 2) * (i & 16 ? -1.0f : 1.0f);
 }
 
@@ -93,13 +94,20 @@ static const struct data {
     const char *name;
     float (*at)(uint32_t i);
 } data_sets[] = {
-    {"ordinary", ordinary}, {"any bits", any_bits}, {"any finite", any_finite},
-    {"denormal", denormal}, {"tiny", tiny}, {"zeros", zeros}, {"ties", ties}, {"huge", huge},
-    {"rarely non-finite", rarely_nonfinite}, {"half edges", half_edges},
+    {"ordinary", ordinary},
+    {"any bits", any_bits},
+    {"any finite", any_finite},
+    {"denormal", denormal},
+    {"tiny", tiny},
+    {"zeros", zeros},
+    {"ties", ties},
+    {"huge", huge},
+    {"rarely non-finite", rarely_nonfinite},
+    {"half edges", half_edges},
 };
 #define DATA_SETS (sizeof(data_sets) / sizeof(*data_sets))
 
-/* ---- one run of a kernel, with everything it writes --------------------------------------------- */
+/* ---- one run of a kernel, with everything it writes ------------------------------------------ */
 
 #define MARGIN 64 /* looked at behind what may be written */
 
@@ -165,8 +173,10 @@ enum { QUANTISERS = 3, DEQUANTISERS = 3, STORES = 3, LOADS = 3 };
 static void run_encoder(const struct wri_kernels *k, int which, const struct setting *set,
                         struct output *out)
 {
-    struct wri_blocks in = {.source = source_of(set, out), .block = set->block,
-                            .random = set->random ? &key : NULL, .first_block = 9};
+    struct wri_blocks in = {.source = source_of(set, out),
+                            .block = set->block,
+                            .random = set->random ? &key : NULL,
+                            .first_block = 9};
     unsigned char *codes = out->codes + set->offset;
     bool (*quantise[])(const struct wri_blocks *, void *, void *) = {k->quantise8, k->quantise4,
                                                                      k->quantise1};
@@ -184,8 +194,8 @@ static void run_decoder(const struct wri_kernels *k, int which, const struct set
 {
     const unsigned char *codes = (const unsigned char *)(input + 3) + set->offset;
     float *dst = out->values + set->offset;
-    void (*dequantise[])(float *, size_t, size_t, const void *, const void *, bool) = {
-        k->dequantise8, k->dequantise4, k->dequantise1};
+    void (*dequantise[])(float *, size_t, size_t, const void *, const void *,
+                         bool) = {k->dequantise8, k->dequantise4, k->dequantise1};
     void (*load[])(float *, size_t, const void *, bool) = {k->load_f32, k->load_bf16, k->load_fp16};
     if (which < DEQUANTISERS)
         dequantise[which](dst, set->count, set->block, input, codes, set->add);
@@ -263,7 +273,7 @@ static void levels_agree(void **state)
     }
 }
 
-/* ---- the scalar level against models ------------------------------------------------------------- */
+/* ---- the scalar level against models --------------------------------------------------------- */
 
 /* Codes by the sentences of docs/arithmetic.md; the scale goes to *scale_out. */
 static bool model_block(const float *p, size_t n, int limit, float *scale_out, int *q)
@@ -309,8 +319,8 @@ static void check_integers(const struct data *data, size_t count, int limit)
             assert_int_equal(wri_float_bits(written), WRI_NAN_BITS);
         for (size_t i = 0; i < n; i++) {
             assert_int_equal(code_of(actual.codes, first + i, limit), q[i]);
-            float left = finite ? input[first + i] - (float)q[i] * scale
-                                : wri_bits_float(WRI_NAN_BITS);
+            float left =
+                finite ? input[first + i] - (float)q[i] * scale : wri_bits_float(WRI_NAN_BITS);
             if (wri_float_bits(actual.values[first + i]) != wri_float_bits(left))
                 fail_msg("residual of '%s' at %zu", data->name, first + i);
         }
@@ -388,8 +398,8 @@ static void signs_follow_the_rule(void **state)
     }
 }
 
-/* Every pair of neighbours of a format: each narrows to itself, their middle to the even one, and what
- * is next to the middle to the nearer one. That is all of rounding to nearest even. */
+/* Every pair of neighbours of a format: each narrows to itself, their middle to the even one, and
+ * what is next to the middle to the nearer one. That is all of rounding to nearest even. */
 static void check_rounding(uint16_t (*narrow)(float), float (*widen)(uint16_t), uint16_t infinity)
 {
     for (uint32_t h = 0; h < infinity; h++) {
@@ -438,7 +448,7 @@ static void halves_widen_alike(void **state)
     }
 }
 
-/* ---- selection ----------------------------------------------------------------------------------- */
+/* ---- selection ------------------------------------------------------------------------------- */
 
 static void levels_are_selected(void **state)
 {

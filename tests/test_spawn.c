@@ -28,12 +28,13 @@ static int meet(void)
     if (status == WRING_OK)
         status = wri_launch_detect(&config, &launch);
     if (status == WRING_OK)
-        status = wri_rendezvous_open(launch.host, launch.port, launch.listen_fd, launch.job, launch.rank,
-                                     launch.nranks, "x", 1, 20000, &r);
+        status = wri_rendezvous_open(launch.host, launch.port, launch.listen_fd, launch.job,
+                                     launch.rank, launch.nranks, "x", 1, 20000, &r);
     while (status == WRING_OK && (status = wri_rendezvous_poll(r, 10)) == WRING_AGAIN)
         status = WRING_OK;
     wri_rendezvous_close(r);
-    if (status != WRING_OK || launch.local_rank != launch.rank || launch.local_nranks != launch.nranks)
+    if (status != WRING_OK || launch.local_rank != launch.rank ||
+        launch.local_nranks != launch.nranks)
         fprintf(stderr, "rank: %s\n", wring_error_message());
     return status == WRING_OK && launch.local_nranks == launch.nranks ? 0 : 1;
 }

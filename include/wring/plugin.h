@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The three plugin tables of wring: codec, transport, collective algorithm. The built-in plugins use
- * exactly these. CONTRIBUTING.md says how to add one.
+ * The three plugin tables of wring: codec, transport, collective algorithm. The built-in plugins
+ * use exactly these. CONTRIBUTING.md says how to add one.
  *
  * Every table and argument struct begins with its own size, so that fields can be appended. Plugins
  * never call up: they receive no handle to their caller, report completion when asked, and answer
@@ -63,8 +63,8 @@ struct wring_random_key {
 };
 
 /* One encode call: COUNT float32 that start on a unit boundary of their tensor.
- * With p[i] = src[i] + beta * residual_in[i], writes the encoding of p to DST and, where RESIDUAL_OUT
- * is given, p - decoded(encoding) to it. */
+ * With p[i] = src[i] + beta * residual_in[i], writes the encoding of p to DST and, where
+ * RESIDUAL_OUT is given, p - decoded(encoding) to it. */
 struct wring_encode {
     size_t size;
     const struct wring_stage *stage;
@@ -94,8 +94,8 @@ struct wring_decode {
     void *stream;
 };
 
-/* A stage of the codec registry. All functions are pure apart from what they are given to write, may
- * be called from several threads at once, and neither block nor allocate. */
+/* A stage of the codec registry. All functions are pure apart from what they are given to write,
+ * may be called from several threads at once, and neither block nor allocate. */
 struct wring_codec_ops {
     size_t size;
     const char *name, *summary;
@@ -154,9 +154,9 @@ struct wring_transport_open {
 /* A transport moves tagged byte messages between endpoints. One opened instance (`self` in the
  * comments) serves a context; its functions are called by one thread at a time.
  *
- * A message is matched by its exact 64-bit tag at the receiving endpoint; the tag names communicator,
- * source and message, so tags in flight are unique per receiver. Buffers belong to the transport from
- * send/recv until `test` stops answering WRING_AGAIN. */
+ * A message is matched by its exact 64-bit tag at the receiving endpoint; the tag names
+ * communicator, source and message, so tags in flight are unique per receiver. Buffers belong to
+ * the transport from send/recv until `test` stops answering WRING_AGAIN. */
 struct wring_transport_ops {
     size_t size;
     const char *name, *summary;
@@ -170,7 +170,8 @@ struct wring_transport_ops {
     wring_status (*endpoint_address)(void *endpoint, void *address, size_t *nbytes);
     void (*endpoint_close)(void *endpoint);
 
-    /* Make a sending side towards a peer's address. Does not block; errors may show at first use. */
+    /* Make a sending side towards a peer's address. Does not block; errors may show at first
+     * use. */
     wring_status (*peer_open)(void *endpoint, const void *address, size_t nbytes, void **peer_out);
     void (*peer_close)(void *peer);
 
@@ -184,19 +185,21 @@ struct wring_transport_ops {
     wring_status (*recv)(void *endpoint, void *peer, uint64_t tag, void *data, size_t capacity,
                          void **request_out);
 
-    /* WRING_AGAIN while in flight; else its result, and the request is freed. nbytes_out: received. */
+    /* WRING_AGAIN while in flight; else its result, and the request is freed. nbytes_out:
+     * received. */
     wring_status (*test)(void *self, void *request, size_t *nbytes_out);
-    /* Give up a request: its buffer is free after the transport's close. A send that was given up may
-     * still arrive: peers learn from it why. */
+    /* Give up a request: its buffer is free after the transport's close. A send that was given up
+     * may still arrive: peers learn from it why. */
     void (*cancel)(void *self, void *request);
 
     /* Make progress; true if anything moved. Never blocks. */
     bool (*progress)(void *self);
-    /* Prepare to sleep: true if nothing can be done until `wait` returns, false to go on polling. */
+    /* Prepare to sleep: true if nothing can be done until `wait` returns, false to go on
+     * polling. */
     bool (*arm)(void *self);
     /* After arm answered true: sleep until there may be something to do, `wake` is called, or
-     * TIMEOUT_MS has passed. The one slot called without the context's lock, so concurrently with any
-     * other but `close`; it may touch nothing but file descriptors. */
+     * TIMEOUT_MS has passed. The one slot called without the context's lock, so concurrently with
+     * any other but `close`; it may touch nothing but file descriptors. */
     void (*wait)(void *self, int timeout_ms);
     void (*wake)(void *self); /* any thread */
 };
@@ -211,8 +214,8 @@ struct wring_module {
 
 /* ---- collective algorithm -------------------------------------------------------------------- */
 
-/* An algorithm is a pure function that writes the steps of one rank for one piece. All shards are cut
- * into the same number of pieces; every piece runs the same list on its part of each shard. */
+/* An algorithm is a pure function that writes the steps of one rank for one piece. All shards are
+ * cut into the same number of pieces; every piece runs the same list on its part of each shard. */
 enum wring_step_kind {
     WRING_STEP_ENCODE,     /* buffer[shard] -> slot */
     WRING_STEP_DECODE_SET, /* slot -> buffer[shard] */
@@ -228,11 +231,11 @@ enum wring_step_kind {
 enum wring_buffer { WRING_BUFFER_INPUT, WRING_BUFFER_ACCUMULATOR, WRING_BUFFER_OUTPUT };
 
 enum wring_step_flags {
-    WRING_STEP_SCALE = 1,          /* ENCODE, STORE: divide by the number of ranks first if op is AVG */
+    WRING_STEP_SCALE = 1,          /* ENCODE, STORE: divide by the rank count first if op is AVG */
     WRING_STEP_LOCAL_RESIDUAL = 2, /* ENCODE: with this rank's residual of that range */
     WRING_STEP_OWNER_RESIDUAL = 4, /* ENCODE: with the residual of the reduced range that it owns */
     WRING_STEP_REDUCE = 8,         /* LOAD: add to what is there instead of replacing it */
-    WRING_STEP_PARTIAL = 16        /* all but LOAD, STORE: a partial sum, in the accumulator's type */
+    WRING_STEP_PARTIAL = 16        /* all but LOAD, STORE: partial sum, in the accumulator's type */
 };
 
 /* Steps run in list order. RECV and SEND only start; a step that reads a slot waits until its bytes

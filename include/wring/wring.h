@@ -16,13 +16,13 @@
  *  10 information   what is built in, found, set, and what was done to each tensor
  *
  * Conventions. `count` is in elements, `nbytes` in bytes; other units are suffixes (`timeout_ms`).
- * Outputs come last, end in `_out`, and are written only on success. Options structs carry their own
- * size first: start from the matching `WRING_..._INIT`. Buffers belong to the caller; a buffer given
- * to an asynchronous call must stay until its request is done. Destroy functions accept NULL.
+ * Outputs come last, end in `_out`, and are written only on success. Options structs carry their
+ * own size first: start from the matching `WRING_..._INIT`. Buffers belong to the caller; a buffer
+ * given to an asynchronous call must stay until its request is done. Destroy functions accept NULL.
  *
  * Threads. Calls on different contexts are independent. Within one context any thread may call, one
- * thread at a time per communicator, tensor or scheduler. All ranks of a communicator must issue the
- * same collectives in the same order. After fork() only the parent may go on using a context.
+ * thread at a time per communicator, tensor or scheduler. All ranks of a communicator must issue
+ * the same collectives in the same order. After fork() only the parent may go on using a context.
  */
 #ifndef WRING_WRING_H
 #define WRING_WRING_H
@@ -86,7 +86,8 @@ WRING_API int wring_version(void);
 
 /* ---- 2 types --------------------------------------------------------------------------------- */
 
-/* Element types. Lossy codecs take the first three; the others travel exactly, with codec "none". */
+/* Element types. Lossy codecs take the first three; the others travel exactly, with codec
+ * "none". */
 typedef enum wring_dtype {
     WRING_FLOAT32,
     WRING_FLOAT16,
@@ -131,7 +132,8 @@ WRING_API wring_status wring_codec_encode(const wring_codec *codec, wring_dtype 
                                           size_t dst_nbytes, size_t *nbytes_out);
 
 /* Decode SRC, which is not trusted, into COUNT elements of DTYPE; WRING_E_CORRUPT if it is not a
- * well-formed encoding of exactly that many. With ADD, dst[i] += decoded[i] (DTYPE float32 only). */
+ * well-formed encoding of exactly that many. With ADD, dst[i] += decoded[i] (DTYPE float32
+ * only). */
 WRING_API wring_status wring_codec_decode(const wring_codec *codec, wring_dtype dtype,
                                           const void *src, size_t src_nbytes, void *dst,
                                           size_t count, bool add);
@@ -222,19 +224,21 @@ WRING_API int wring_comm_size(const wring_comm *comm);
 
 /* ---- 6 collectives --------------------------------------------------------------------------- */
 
-/* Blocking calls on plain host buffers, stateless (an `ef` stage keeps nothing). SEND may equal RECV
- * (in place). Every rank gets the same bits. If any rank's input holds NaN or Inf, the result does
- * too. A failure poisons the communicator: later calls return the first error at once. */
+/* Blocking calls on plain host buffers, stateless (an `ef` stage keeps nothing). SEND may equal
+ * RECV (in place). Every rank gets the same bits. If any rank's input holds NaN or Inf, the result
+ * does too. A failure poisons the communicator: later calls return the first error at once. */
 
 /* recv[0..count) = reduction over ranks of send[0..count). */
 WRING_API wring_status wring_allreduce(wring_comm *comm, const void *send, void *recv, size_t count,
                                        wring_dtype dtype, wring_op op);
 
-/* recv[0..count) = reduction of the rank's part of send[0..count*size). In place: recv = send+rank*count. */
+/* recv[0..count) = reduction of the rank's part of send[0..count*size). In place: recv =
+ * send+rank*count. */
 WRING_API wring_status wring_reduce_scatter(wring_comm *comm, const void *send, void *recv,
                                             size_t count, wring_dtype dtype, wring_op op);
 
-/* recv[0..count*size) = all ranks' send[0..count) in rank order. In place: send = recv+rank*count. */
+/* recv[0..count*size) = all ranks' send[0..count) in rank order. In place: send =
+ * recv+rank*count. */
 WRING_API wring_status wring_allgather(wring_comm *comm, const void *send, void *recv, size_t count,
                                        wring_dtype dtype);
 
@@ -323,7 +327,8 @@ WRING_API wring_status wring_comm_start(wring_comm *comm, const wring_call *call
 /* WRING_AGAIN until done, then the call's status (repeatable). Does not free. */
 WRING_API wring_status wring_request_test(wring_request *request);
 
-/* Wait, helping with progress; free the request; return the call's status. RESULT_OUT may be NULL. */
+/* Wait, helping with progress; free the request; return the call's status. RESULT_OUT may be
+ * NULL. */
 WRING_API wring_status wring_request_wait(wring_request *request, wring_result *result_out);
 
 /* ---- 9 scheduler ----------------------------------------------------------------------------- */
@@ -335,7 +340,7 @@ typedef struct wring_scheduler wring_scheduler;
 typedef struct wring_scheduler_options {
     size_t size;                /* sizeof(wring_scheduler_options) */
     size_t bucket_nbytes;       /* 0: setting WRING_BUCKET */
-    size_t first_bucket_nbytes; /* 0: setting WRING_FIRST_BUCKET; small, so that traffic starts early */
+    size_t first_bucket_nbytes; /* 0: setting WRING_FIRST_BUCKET; small, so traffic starts early */
     int accumulate;             /* micro-steps per step; 0 means 1 */
     wring_op op;                /* over ranks: WRING_SUM or WRING_AVG. Micro-steps likewise */
     const wring_codec *codec;   /* NULL: the communicator's */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The launcher behind `--spawn N`. It decides when a group of local ranks has failed and how it ends.
+ * The launcher behind `--spawn N`. It decides when a group of local ranks has failed and how it
+ * ends.
  *
- * Rank 0 inherits a socket that listens already, so no port is guessed and none can be snatched. The
- * kernel kills the children if the launcher dies, whatever it dies of.
+ * Rank 0 inherits a socket that listens already, so no port is guessed and none can be snatched.
+ * The kernel kills the children if the launcher dies, whatever it dies of.
  */
 #include "spawn.h"
 

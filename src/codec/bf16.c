@@ -5,8 +5,9 @@
  *
  *     | 15 sign | 14-7 exponent, as of float32 | 6-0 mantissa |
  *
- * Relative error at most 2^-8 from 2^-126 on. Only the last half step of float32's range becomes Inf,
- * which is reported. The format of Kalamkar et al., "A study of BFLOAT16 for deep learning training",
+ * Relative error at most 2^-8 from 2^-126 on. Only the last half step of float32's range becomes
+ * Inf, which is reported. The format of Kalamkar et al., "A study of BFLOAT16 for deep learning
+ * training",
  * 2019.
  */
 #include "codec/cast.h"

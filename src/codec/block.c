@@ -10,10 +10,17 @@
 enum { BLOCK, ROUND };
 
 const struct wring_param wri_integer_params[2] = {
-    [BLOCK] = {.name = "block", .help = "elements that share a scale, a multiple of 32",
-               .def = 128, .min = WRI_BLOCK_MIN, .max = WRI_BLOCK_MAX, .integer = true},
-    [ROUND] = {.name = "round", .help = "to the nearest code, or up or down at random without bias",
-               .choices = "nearest stochastic", .max = 1, .integer = true},
+    [BLOCK] = {.name = "block",
+               .help = "elements that share a scale, a multiple of 32",
+               .def = 128,
+               .min = WRI_BLOCK_MIN,
+               .max = WRI_BLOCK_MAX,
+               .integer = true},
+    [ROUND] = {.name = "round",
+               .help = "to the nearest code, or up or down at random without bias",
+               .choices = "nearest stochastic",
+               .max = 1,
+               .integer = true},
 };
 
 bool wri_integer_random(const struct wring_stage *stage)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the block quantisers share: a run of blocks with one float32 scale each and a fixed number of
- * bits per element. On the wire, planar, all little endian:
+ * What the block quantisers share: a run of blocks with one float32 scale each and a fixed number
+ * of bits per element. On the wire, planar, all little endian:
  *
  *     | scale of block 0 | scale of block 1 | ... | codes of all elements, in order | zeros |
  *       4 bytes            4 bytes                  BITS bits per element             to 4 bytes

@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sign: one bit per element and one float32 scale per block of 1024 (default) elements. On the wire,
- * as drawn in block.h, with codes
+ * sign: one bit per element and one float32 scale per block of 1024 (default) elements. On the
+ * wire, as drawn in block.h, with codes
  *
  *     bit i % 8 of byte i / 8 = 1 if element i is negative; both zeros count as positive
  *
  * value = -scale or +scale, scale = mean |p| of the block's elements, which minimises the block's
- * squared error among all scales (Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019; first
- * as 1-bit SGD, Seide et al., Interspeech 2014). Biased, with a squared error of
- * sum p^2 - (sum |p|)^2 / n: 0.363 of the norm for Gaussian data, so it wants error feedback.
+ * squared error among all scales (Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019;
+ * first as 1-bit SGD, Seide et al., Interspeech 2014). Biased, with a squared error of sum p^2 -
+ * (sum |p|)^2 / n: 0.363 of the norm for Gaussian data, so it wants error feedback.
  */
 #include "codec/block.h"
 
 #define BITS 1
 
 static const struct wring_param params[] = {
-    {.name = "block", .help = "elements that share a scale, a multiple of 128", .def = 1024,
-     .min = WRI_SUM_GROUP, .max = WRI_BLOCK_MAX, .integer = true},
+    {.name = "block",
+     .help = "elements that share a scale, a multiple of 128",
+     .def = 1024,
+     .min = WRI_SUM_GROUP,
+     .max = WRI_BLOCK_MAX,
+     .integer = true},
 };
 
 static size_t nbytes(const struct wring_stage *stage, size_t count)

@@ -2,9 +2,9 @@
 /*
  * allgather: every rank sends its whole encoded input to every other, and all add up in rank order.
  *
- * A value is rounded once and nothing is owned, so any unit will do, the whole tensor included, and the
- * result depends on (inputs, group, codec) alone. The price is (n-1) times the encoded data per rank:
- * for very sparse codecs, few ranks, or tiny data.
+ * A value is rounded once and nothing is owned, so any unit will do, the whole tensor included, and
+ * the result depends on (inputs, group, codec) alone. The price is (n-1) times the encoded data per
+ * rank: for very sparse codecs, few ranks, or tiny data.
  */
 #include "collective/collective.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Life of a communicator: ranks exchange their transport addresses by whatever way the caller offers
- * and open each other. */
+/* Life of a communicator: ranks exchange their transport addresses by whatever way the caller
+ * offers and open each other. */
 #include "collective/comm.h"
 
 #include "base/hash.h"
@@ -113,7 +113,8 @@ static wring_status join(wring_comm *comm, const struct wri_way *way)
     return status;
 }
 
-/* The first operation: moves connection set-up out of the first step and shows unreachable peers. */
+/* The first operation: moves connection set-up out of the first step and shows unreachable
+ * peers. */
 static wring_status meet(wring_comm *comm)
 {
     const wring_call call = {.size = sizeof(call), .kind = WRING_BARRIER};

@@ -2,9 +2,9 @@
 /*
  * The context: one transport, one lock, one list of requests in flight, and whoever drives them.
  *
- * Everything below the API runs under the context's lock. Progress is made by one thread at a time: a
- * caller that waits takes over from the progress thread, so no request changes hands between cores
- * while somebody is waiting for it.
+ * Everything below the API runs under the context's lock. Progress is made by one thread at a time:
+ * a caller that waits takes over from the progress thread, so no request changes hands between
+ * cores while somebody is waiting for it.
  */
 #ifndef WRI_COLLECTIVE_CONTEXT_H
 #define WRI_COLLECTIVE_CONTEXT_H

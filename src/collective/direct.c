@@ -2,12 +2,13 @@
 /*
  * direct: every rank talks to every other (two shots for allreduce).
  *
- *   shot 1   rank r encodes shard q of its input and sends it to q, for every q; the owner of a shard
- *            decodes and adds all contributions in rank order, its own encoded like the others'
+ *   shot 1   rank r encodes shard q of its input and sends it to q, for every q; the owner of a
+ *            shard decodes and adds all contributions in rank order, its own encoded like others'
  *   shot 2   the owner encodes the sum, decodes its own bytes, and sends them to everyone
  *
  * A value is rounded twice whatever the number of ranks, and sums run in rank order, so the result
- * depends on (inputs, group, codec) alone. 2(n-1) messages and 2(n-1)/n of the encoded data per rank.
+ * depends on (inputs, group, codec) alone. 2(n-1) messages and 2(n-1)/n of the encoded data per
+ * rank.
  */
 #include "collective/collective.h"
 

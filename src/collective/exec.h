@@ -85,8 +85,8 @@ wring_status wri_request_wire_nbytes(wring_comm *comm, const wring_call *call,
 /* The type in which the slot of STEP travels. */
 wring_dtype wri_step_dtype(const wring_request *request, const struct wring_step *step);
 
-/* Do all that can be done now; true if anything moved. Ends the request when its last piece ends, or
- * with an error. Locked. */
+/* Do all that can be done now; true if anything moved. Ends the request when its last piece ends,
+ * or with an error. Locked. */
 bool wri_exec_advance(wring_request *request);
 
 /* Cancel what is in flight and end the request with STATUS and the thread's message. Locked. */

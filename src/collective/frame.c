@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sealing and checking frames. Received bytes are hostile: nothing is used before it was compared. */
+/* Sealing and checking frames. Received bytes are hostile: nothing is used before it was
+ * compared. */
 #include "collective/frame.h"
 
 #include "base/hash.h"

@@ -2,9 +2,9 @@
 /*
  * The frame in front of every payload: 128 bytes, little-endian (docs/wire-format.md).
  *
- * A payload of up to WRI_EAGER bytes travels in one message with its frame, a larger one in a second
- * message of its own; so a first message always fits the receiver's buffer, and ranks that disagree can
- * tell each other about what.
+ * A payload of up to WRI_EAGER bytes travels in one message with its frame, a larger one in a
+ * second message of its own; so a first message always fits the receiver's buffer, and ranks that
+ * disagree can tell each other about what.
  */
 #ifndef WRI_COLLECTIVE_FRAME_H
 #define WRI_COLLECTIVE_FRAME_H
@@ -46,8 +46,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the frame is little-e
 /* Fill in payload hash (if HASHED is set) and header hash. */
 void wri_frame_seal(struct wri_frame *frame, const void *payload);
 
-/* Check a header that was received, NBYTES long, against what was expected: an otherwise equal frame.
- * WRING_E_CORRUPT: it is no frame. WRING_E_MISMATCH: another call; the message names both sides. */
+/* Check a header that was received, NBYTES long, against what was expected: an otherwise equal
+ * frame. WRING_E_CORRUPT: it is no frame. WRING_E_MISMATCH: another call; the message names both
+ * sides. */
 wring_status wri_frame_check(const struct wri_frame *frame, size_t nbytes,
                              const struct wri_frame *expected);
 

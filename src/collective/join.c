@@ -50,7 +50,8 @@ wring_status wri_card_init(struct wri_card *card)
     return draw(&card->nonce);
 }
 
-/* Rank 0 listens where WRING_ROOT says, else on loopback: nothing is bound that nobody asked for. */
+/* Rank 0 listens where WRING_ROOT says, else on loopback: nothing is bound that nobody asked
+ * for. */
 wring_status wri_unique_id_create(wring_context *context, wring_unique_id *id_out)
 {
     struct id id = {.magic = ID_MAGIC};

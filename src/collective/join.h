@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the ranks of a new communicator find each other: a callback of the caller's, a unique id, or the
- * environment. Each ends in one exchange of cards. */
+/* How the ranks of a new communicator find each other: a callback of the caller's, a unique id, or
+ * the environment. Each ends in one exchange of cards. */
 #ifndef WRI_COLLECTIVE_JOIN_H
 #define WRI_COLLECTIVE_JOIN_H
 

@@ -61,7 +61,8 @@ void wri_layout_init(struct wri_layout *layout, struct wri_arena *arena, size_t 
     }
 }
 
-/* Segment that holds UNIT (not past the end): the last whose first unit is <= UNIT and not empty. */
+/* Segment that holds UNIT (not past the end): the last whose first unit is <= UNIT and not
+ * empty. */
 static size_t segment_of(const struct wri_layout *layout, size_t unit)
 {
     size_t low = 0, high = layout->nsegments;

@@ -2,13 +2,13 @@
 /*
  * How the data of a call is cut: segments -> units -> shards -> pieces.
  *
- *   segments   |  tensor a (7 units)    | b |   tensor c (5 units)   |   units never cross a segment
- *   shards     |      shard 0       |      shard 1      |  shard 2   |   whole units, about equal
- *   pieces     |  0  |  1  |  2  |..|                                    one message each
+ *   segments   |  tensor a (7 units)    | b |   tensor c (5 units)   |  units never cross a segment
+ *   shards     |      shard 0       |      shard 1      |  shard 2   |  whole units, about equal
+ *   pieces     |  0  |  1  |  2  |..|                                   one message each
  *
- * A unit is what the codec encodes on its own, counted from the tensor's start, so the encoded values
- * depend neither on the bucket nor on who owns what. A (shard, piece) is a range of units; within a
- * segment it is a run of elements.
+ * A unit is what the codec encodes on its own, counted from the tensor's start, so the encoded
+ * values depend neither on the bucket nor on who owns what. A (shard, piece) is a range of units;
+ * within a segment it is a run of elements.
  */
 #ifndef WRI_COLLECTIVE_LAYOUT_H
 #define WRI_COLLECTIVE_LAYOUT_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Life of a request: everything it needs is sized and cut out of two arenas when it starts, nothing is
- * allocated while it runs; what it changed in its tensors becomes visible when it ends well. */
+/* Life of a request: everything it needs is sized and cut out of two arenas when it starts, nothing
+ * is allocated while it runs; what it changed in its tensors becomes visible when it ends well. */
 #include "collective/exec.h"
 
 #include "base/clock.h"
@@ -18,8 +18,8 @@ static bool by_rank(wring_kind kind)
     return kind == WRING_REDUCE_SCATTER || kind == WRING_ALLGATHER;
 }
 
-/* The call's segments; for by-rank kinds one per rank, each a part of the one buffer. A barrier has a
- * single empty one. */
+/* The call's segments; for by-rank kinds one per rank, each a part of the one buffer. A barrier has
+ * a single empty one. */
 static void fill_segments(wring_request *request, const wring_call *call)
 {
     if (!by_rank(call->kind)) {

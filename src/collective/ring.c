@@ -6,9 +6,9 @@
  *            the last hop leaves the sum of shard r at rank r
  *   gather   n-1 hops: the owner's encoded bytes go round untouched
  *
- * Only neighbours need a link, and each carries 2(n-1)/n of the data. A partial sum travels in its own
- * type: exactly with codec none, rounded once a hop with a lossy one, whose residual then covers each
- * element exactly once (every rank encodes every shard once).
+ * Only neighbours need a link, and each carries 2(n-1)/n of the data. A partial sum travels in its
+ * own type: exactly with codec none, rounded once a hop with a lossy one, whose residual then
+ * covers each element exactly once (every rank encodes every shard once).
  */
 #include "collective/collective.h"
 

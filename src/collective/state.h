@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * State of a tensor. It has two generations: a call reads the current one and writes the next one; the
- * commit at its good end makes the next one current. A call that fails, or that met NaN or Inf
+ * State of a tensor. It has two generations: a call reads the current one and writes the next one;
+ * the commit at its good end makes the next one current. A call that fails, or that met NaN or Inf
  * anywhere, is simply not committed.
  */
 #ifndef WRI_COLLECTIVE_STATE_H
@@ -9,7 +9,8 @@
 
 #include "collective/comm.h"
 
-/* Error of elements [begin, end) of the tensor that was not sent yet; generation[current] counts. */
+/* Error of elements [begin, end) of the tensor that was not sent yet; generation[current]
+ * counts. */
 struct wri_residual {
     float *generation[2];
     int current;
@@ -33,9 +34,9 @@ struct wring_tensor {
     uint64_t wire_nbytes;           /* of the last call, all its tensors together */
 };
 
-/* This rank owns [begin, end) of the reduced tensor from now on. What it kept for a range that it no
- * longer owns goes into its local residual, times WEIGHT (the owner's units per local unit), so no
- * mass is lost. */
+/* This rank owns [begin, end) of the reduced tensor from now on. What it kept for a range that it
+ * no longer owns goes into its local residual, times WEIGHT (the owner's units per local unit), so
+ * no mass is lost. */
 wring_status wri_tensor_own(wring_tensor *tensor, size_t begin, size_t end, float weight);
 
 /* A call that covered [offset, offset + count) ended well: its next generation becomes current. */

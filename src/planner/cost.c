@@ -10,7 +10,8 @@
 #define PIECE_NBYTES_MAX (4u << 20)
 #define MESSAGE_NBYTES (64u << 10)
 
-/* Encoded bytes per byte of DTYPE. Measured on many elements, so that small print does not count. */
+/* Encoded bytes per byte of DTYPE. Measured on many elements, so that small print does not
+ * count. */
 static double ratio_of(const wring_codec *codec, wring_dtype dtype)
 {
     size_t sample = 1u << 20;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which algorithm, codec, piece size? Today a rule over the algorithms' own cost functions; it depends
- * on nothing but what all ranks know alike, so they decide alike. */
+/* Which algorithm, codec, piece size? Today a rule over the algorithms' own cost functions; it
+ * depends on nothing but what all ranks know alike, so they decide alike. */
 #include "planner/planner.h"
 
 #include "base/status.h"

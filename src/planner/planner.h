@@ -5,7 +5,8 @@
 
 #include <wring/wring.h>
 
-/* Check CALL against the communicator, choose a plan, start it. The contract of wring_comm_start. */
+/* Check CALL against the communicator, choose a plan, start it. The contract of
+ * wring_comm_start. */
 wring_status wri_planner_start(wring_comm *comm, const wring_call *call,
                                wring_request **request_out);
 

@@ -105,8 +105,8 @@ bool wri_array_convert(wring_dtype dst_dtype, void *dst, wring_dtype src_dtype, 
     return is_half(dst_dtype) && nonfinite_half(dst_dtype, dst, count);
 }
 
-/* Smaller and larger as of two floats: NaN wins, and -0 is less than +0, so that neither the order of
- * the ranks nor that of the operands shows. MEET combines the bits of equal values. */
+/* Smaller and larger as of two floats: NaN wins, and -0 is less than +0, so that neither the order
+ * of the ranks nor that of the operands shows. MEET combines the bits of equal values. */
 #define ORDER_FLOATS(name, type, bits_type, quiet, less, meet)                                     \
     static void name(type *acc, const type *src, size_t count)                                     \
     {                                                                                              \

@@ -12,7 +12,8 @@ wring_dtype wri_dtype_accumulator(wring_dtype dtype);
 bool wri_dtype_is_float(wring_dtype dtype);
 
 /* dst[i] = src[i], between equal types or between float32 and a 16-bit float, to nearest even.
- * Returns true if a written value is NaN or Inf. DST and SRC may be the same array of equal types. */
+ * Returns true if a written value is NaN or Inf. DST and SRC may be the same array of equal
+ * types. */
 bool wri_array_convert(wring_dtype dst_dtype, void *dst, wring_dtype src_dtype, const void *src,
                        size_t count);
 

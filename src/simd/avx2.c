@@ -198,8 +198,8 @@ INLINE VH v_to_fp16(VF x)
     return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
 }
 
-/* 32 words to bytes in order. The packing instructions work on each half of a register, which leaves
- * groups of four bytes shuffled. */
+/* 32 words to bytes in order. The packing instructions work on each half of a register, which
+ * leaves groups of four bytes shuffled. */
 INLINE VI bytes_of(const VI q[4])
 {
     VI pairs = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
@@ -249,8 +249,7 @@ static bool cpu_has_f16c(void)
 const struct wri_kernels *wri_kernels_avx2(void)
 {
     __builtin_cpu_init();
-    bool usable =
-        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
+    bool usable = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
     return usable ? &table : NULL;
 }
 

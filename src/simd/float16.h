@@ -41,7 +41,7 @@ static inline uint16_t wri_fp16_from_float(float value)
     uint32_t sign = bits >> 16 & 0x8000u;
     if (magnitude > 0x7F800000u)
         return (uint16_t)(sign | 0x7E00u | (magnitude >> 13 & 0x3FFu)); /* as for bf16 */
-    if (magnitude >= 0x47800000u) /* 2^16 */
+    if (magnitude >= 0x47800000u)                                       /* 2^16 */
         return (uint16_t)(sign | 0x7C00u);
     if (magnitude < 0x38800000u) /* 2^-14: adding 0.5 rounds to the subnormals' unit, 2^-24 */
         return (uint16_t)(sign | (wri_float_bits(wri_bits_float(magnitude) + 0.5f) - 0x3F000000u));

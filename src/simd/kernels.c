@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decides which SIMD level runs. Each level is a constant table made in its own file; this file knows
- * which of them the CPU can execute, and keeps the one global pointer to the table in use. */
+/* Decides which SIMD level runs. Each level is a constant table made in its own file; this file
+ * knows which of them the CPU can execute, and keeps the one global pointer to the table in use. */
 #include "simd/kernels.h"
 
 #include <pthread.h>

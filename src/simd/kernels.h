@@ -5,8 +5,8 @@
  * kernels.inc. A level is a file that defines some thirty vector operations and includes it, and a
  * row in kernels.c.
  *
- * Arrays of float32 are aligned to 4 bytes, encoded bytes to nothing. The floating-point mode must be
- * round-to-nearest without flush-to-zero (wri_float_mode_enter).
+ * Arrays of float32 are aligned to 4 bytes, encoded bytes to nothing. The floating-point mode must
+ * be round-to-nearest without flush-to-zero (wri_float_mode_enter).
  */
 #ifndef WRI_SIMD_KERNELS_H
 #define WRI_SIMD_KERNELS_H
@@ -44,14 +44,14 @@ struct wri_blocks {
 struct wri_kernels {
     const char *name;
 
-    /* Write one float32 scale per block to SCALES and 8, 4, or 1 bits per element to CODES, whose last
-     * byte is filled up with zero bits. True if a block was not finite: its scale is NaN. */
+    /* Write one float32 scale per block to SCALES and 8, 4, or 1 bits per element to CODES, whose
+     * last byte is filled up with zero bits. True if a block was not finite: its scale is NaN. */
     bool (*quantise8)(const struct wri_blocks *in, void *scales, void *codes);
     bool (*quantise4)(const struct wri_blocks *in, void *scales, void *codes);
     bool (*quantise1)(const struct wri_blocks *in, void *scales, void *codes);
 
-    /* dst[i] = or += code[i] * scale of its block. Takes any bytes: a scale that is not finite makes
-     * its block NaN. */
+    /* dst[i] = or += code[i] * scale of its block. Takes any bytes: a scale that is not finite
+     * makes its block NaN. */
     void (*dequantise8)(float *dst, size_t count, size_t block, const void *scales,
                         const void *codes, bool add);
     void (*dequantise4)(float *dst, size_t count, size_t block, const void *scales,
@@ -59,8 +59,8 @@ struct wri_kernels {
     void (*dequantise1)(float *dst, size_t count, size_t block, const void *scales,
                         const void *codes, bool add);
 
-    /* Write p, rounded to nearest even, to DST (which may be `src` for f32). True if a value written
-     * is NaN or Inf. */
+    /* Write p, rounded to nearest even, to DST (which may be `src` for f32). True if a value
+     * written is NaN or Inf. */
     bool (*store_f32)(const struct wri_source *in, void *dst);
     bool (*store_bf16)(const struct wri_source *in, void *dst);
     bool (*store_fp16)(const struct wri_source *in, void *dst);
@@ -70,8 +70,8 @@ struct wri_kernels {
     void (*load_bf16)(float *dst, size_t count, const void *src, bool add);
     void (*load_fp16)(float *dst, size_t count, const void *src, bool add);
 
-    /* Bit i % 32 of bitmap[i / 32] = 1 if the bits of |src[i]| are at least LEAST, which is below 2^31.
-     * Bits from COUNT on are 0. */
+    /* Bit i % 32 of bitmap[i / 32] = 1 if the bits of |src[i]| are at least LEAST, which is below
+     * 2^31. Bits from COUNT on are 0. */
     void (*find_large)(const float *src, size_t count, uint32_t least, uint32_t *bitmap);
 };
 

@@ -115,7 +115,8 @@ INLINE VF v_convert(VI x)
     return (float)(int32_t)x;
 }
 
-/* |x| < 2^22: the sum's unit in the last place is 1, so that the addition rounds to nearest even. */
+/* |x| < 2^22: the sum's unit in the last place is 1, so that the addition rounds to nearest
+ * even. */
 INLINE VI v_round(VF x)
 {
     return wri_float_bits(x + 0x1.8p23f) - 0x4B400000u;

@@ -5,8 +5,8 @@
  * must agree on rank and size, because a silent choice between them ends in a hang far from here.
  *
  * Where a launcher gives no port of ours, one is derived from the job's identity, so that all ranks
- * agree without talking and two jobs on one host rarely meet. torchrun's MASTER_PORT itself is taken:
- * its own store listens there.
+ * agree without talking and two jobs on one host rarely meet. torchrun's MASTER_PORT itself is
+ * taken: its own store listens there.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -32,11 +32,15 @@ struct source {
 };
 
 static const struct source torchrun = {
-    "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-    {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
+    "torchrun",         "RANK",
+    "WORLD_SIZE",       "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE", {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
 };
 static const struct source open_mpi = {
-    "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+    "Open MPI",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
     "OMPI_COMM_WORLD_LOCAL_SIZE",
     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", NULL},
 };
@@ -126,7 +130,8 @@ static wring_status parse_root(const char *text, struct wri_launch *launch)
         end = strchr(text, ':');
         port = end + 1;
     } else if (strchr(text, ':')) {
-        WRI_FAIL(WRING_E_CONFIG, "WRING_ROOT=%s: expected [address]:port for an IPv6 address", text);
+        WRI_FAIL(WRING_E_CONFIG, "WRING_ROOT=%s: expected [address]:port for an IPv6 address",
+                 text);
     }
     if (end == host || (size_t)(end - host) >= sizeof launch->host)
         WRI_FAIL(WRING_E_CONFIG, "WRING_ROOT=%s: expected " ROOT_FORM, text);
@@ -138,8 +143,10 @@ static wring_status parse_root(const char *text, struct wri_launch *launch)
 static wring_status settings_root(const struct wri_config *config, struct wri_launch *launch)
 {
     if (launch->nranks > 1 && (!config->root[0] || launch->port == 0))
-        WRI_FAIL(WRING_E_CONFIG, "WRING_RANK=%d, WRING_SIZE=%d: WRING_ROOT must say where rank 0 "
-                 "listens, as " ROOT_FORM, launch->rank, launch->nranks);
+        WRI_FAIL(WRING_E_CONFIG,
+                 "WRING_RANK=%d, WRING_SIZE=%d: WRING_ROOT must say where rank 0 "
+                 "listens, as " ROOT_FORM,
+                 launch->rank, launch->nranks);
     launch->job = wri_hash(&launch->port, sizeof launch->port, 0);
     return WRING_OK;
 }
@@ -151,7 +158,7 @@ static wring_status torchrun_root(const struct wri_config *config, struct wri_la
     (void)config;
     if (!launch->host[0] && launch->nranks > 1 && !address)
         WRI_FAIL(WRING_E_CONFIG, "RANK and WORLD_SIZE are set, but MASTER_ADDR is not: set it, or "
-                 "WRING_ROOT as " ROOT_FORM);
+                                 "WRING_ROOT as " ROOT_FORM);
     if (!launch->host[0] && address) {
         if (strlen(address) >= sizeof launch->host)
             WRI_FAIL(WRING_E_CONFIG, "MASTER_ADDR is too long");
@@ -168,8 +175,10 @@ static wring_status open_mpi_root(const struct wri_config *config, struct wri_la
 {
     (void)config;
     if (!launch->host[0] && launch->nranks > 1 && launch->local_nranks != launch->nranks)
-        WRI_FAIL(WRING_E_CONFIG, "Open MPI does not say where rank 0 runs, and %d ranks are on several "
-                 "hosts: set WRING_ROOT as " ROOT_FORM " (mpirun -x WRING_ROOT=...)", launch->nranks);
+        WRI_FAIL(WRING_E_CONFIG,
+                 "Open MPI does not say where rank 0 runs, and %d ranks are on several "
+                 "hosts: set WRING_ROOT as " ROOT_FORM " (mpirun -x WRING_ROOT=...)",
+                 launch->nranks);
     if (!launch->host[0])
         memcpy(launch->host, "127.0.0.1", sizeof "127.0.0.1");
     launch->job = job_identity(&open_mpi);
@@ -184,18 +193,19 @@ static wring_status check_agreement(const struct wri_launch *a, const struct wri
 {
     if (b->nranks == 0 || (a->rank == b->rank && a->nranks == b->nranks))
         return WRING_OK;
-    WRI_FAIL(WRING_E_CONFIG, "%s says rank %d of %d, %s says rank %d of %d: unset the variables of one",
+    WRI_FAIL(WRING_E_CONFIG,
+             "%s says rank %d of %d, %s says rank %d of %d: unset the variables of one",
              a->launcher, a->rank, a->nranks, b->launcher, b->rank, b->nranks);
 }
 
 static wring_status check_ranges(const struct wri_launch *launch)
 {
     if (launch->rank >= launch->nranks)
-        WRI_FAIL(WRING_E_CONFIG, "%s says rank %d of %d ranks; ranks count from 0", launch->launcher,
-                 launch->rank, launch->nranks);
+        WRI_FAIL(WRING_E_CONFIG, "%s says rank %d of %d ranks; ranks count from 0",
+                 launch->launcher, launch->rank, launch->nranks);
     if (launch->local_nranks && launch->local_rank >= launch->local_nranks)
-        WRI_FAIL(WRING_E_CONFIG, "%s says local rank %d of %d; ranks count from 0", launch->launcher,
-                 launch->local_rank, launch->local_nranks);
+        WRI_FAIL(WRING_E_CONFIG, "%s says local rank %d of %d; ranks count from 0",
+                 launch->launcher, launch->local_rank, launch->local_nranks);
     return WRING_OK;
 }
 
@@ -240,7 +250,7 @@ wring_status wri_launch_detect(const struct wri_config *config, struct wri_launc
         first++;
     if (first == 3)
         WRI_FAIL(WRING_E_CONFIG, "no launcher: start the ranks with mpirun or torchrun, or set "
-                 "WRING_RANK, WRING_SIZE and WRING_ROOT (" ROOT_FORM ") for each");
+                                 "WRING_RANK, WRING_SIZE and WRING_ROOT (" ROOT_FORM ") for each");
     for (int i = first + 1; i < 3; i++)
         WRI_TRY(check_agreement(&answers[first], &answers[i]));
     WRI_TRY(apply_settings(config, &answers[first]));

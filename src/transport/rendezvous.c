@@ -5,10 +5,10 @@
  * Every other rank connects to rank 0 and says hello: a header and its blob. When all have, rank 0
  * answers each with the table of all blobs. It decides whom to believe: a connection counts for
  * nothing until its whole hello was read and fits the job, so strangers, garbage and half-open
- * connections cost one slot of a bounded list and no more. Whoever fits the job but not the group is
- * told why. A rank that cannot connect, or is cut off, tries again until the deadline.
+ * connections cost one slot of a bounded list and no more. Whoever fits the job but not the group
+ * is told why. A rank that cannot connect, or is cut off, tries again until the deadline.
  *
- *      header   8 magic   4 version   4 ranks   8 job   4 rank or answer   4 bytes that follow   8 nonce
+ *      header   8 magic, 4 version, 4 ranks, 8 job, 4 rank or answer, 4 bytes that follow, 8 nonce
  *      hello    header, blob
  *      answer   header, then for each rank in order: 4 length, blob
  *
@@ -38,7 +38,8 @@
 #define VERSION 1
 #define HEADER_NBYTES 40
 #define LENGTH_NBYTES 4
-#define STRANGERS_MAX 64 /* connections that have not said a whole hello, beside one for each rank */
+#define STRANGERS_MAX                                                                              \
+    64 /* connections that have not said a whole hello, beside one for each rank */
 #define BACKOFF_FIRST_MS 10
 #define BACKOFF_LAST_MS 500
 #define NS_PER_MS 1000000LL
@@ -107,17 +108,18 @@ struct wri_rendezvous {
 static void header_write(unsigned char *at, const struct wri_rendezvous *r, uint32_t rank,
                          size_t nbytes, uint64_t nonce)
 {
-    struct header header = {htole64(MAGIC), htole32(VERSION), htole32((uint32_t)r->nranks),
-                            htole64(r->job), htole32(rank), htole32((uint32_t)nbytes),
+    struct header header = {htole64(MAGIC),  htole32(VERSION), htole32((uint32_t)r->nranks),
+                            htole64(r->job), htole32(rank),    htole32((uint32_t)nbytes),
                             htole64(nonce)};
     memcpy(at, &header, sizeof header);
 }
 
 static void header_decode(struct header *header)
 {
-    *header = (struct header){le64toh(header->magic), le32toh(header->version),
-                              le32toh(header->nranks), le64toh(header->job), le32toh(header->rank),
-                              le32toh(header->nbytes), le64toh(header->nonce)};
+    *header =
+        (struct header){le64toh(header->magic), le32toh(header->version), le32toh(header->nranks),
+                        le64toh(header->job),   le32toh(header->rank),    le32toh(header->nbytes),
+                        le64toh(header->nonce)};
 }
 
 static uint32_t length_at(const unsigned char *entry)
@@ -299,8 +301,8 @@ static void drop(struct wri_rendezvous *r, size_t index)
     r->nconnections--;
 }
 
-/* Take those who knock. In a full list the oldest stranger makes room: honest ranks say hello at once
- * and come again if they are dropped. */
+/* Take those who knock. In a full list the oldest stranger makes room: honest ranks say hello at
+ * once and come again if they are dropped. */
 static void accept_some(struct wri_rendezvous *r)
 {
     for (int taken = 0; taken < STRANGERS_MAX; taken++) {
@@ -331,7 +333,8 @@ static wring_status join(struct wri_rendezvous *r, struct connection *connection
     unsigned char refusal[HEADER_NBYTES];
     enum answer answer = judge(r, &connection->head);
     if (answer == ANSWER_TABLE) {
-        WRI_TRY(keep_blob(r, (int)connection->head.rank, connection->body, connection->head.nbytes));
+        WRI_TRY(
+            keep_blob(r, (int)connection->head.rank, connection->body, connection->head.nbytes));
         connection->rank = (int)connection->head.rank;
         return WRING_OK;
     }
@@ -371,7 +374,8 @@ static wring_status serve(struct wri_rendezvous *r, struct connection *connectio
     return recv(connection->fd, &byte, 1, 0) < 0 && errno == EAGAIN ? WRING_AGAIN : WRING_E_SYSTEM;
 }
 
-/* All are known: whoever knocks from now on means the next group at this port and has to come again. */
+/* All are known: whoever knocks from now on means the next group at this port and has to come
+ * again. */
 static void stop_listening(struct wri_rendezvous *r)
 {
     for (size_t i = r->nconnections; i-- > 0;)
@@ -392,9 +396,9 @@ static bool everyone_served(const struct wri_rendezvous *r)
 static wring_status root_step(struct wri_rendezvous *r, int wait_ms)
 {
     for (size_t i = 0; i < r->nconnections; i++)
-        r->polls[i] = (struct pollfd){.fd = r->connections[i].fd,
-                                      .events = r->table && r->connections[i].rank >= 0 ? POLLOUT
-                                                                                        : POLLIN};
+        r->polls[i] =
+            (struct pollfd){.fd = r->connections[i].fd,
+                            .events = r->table && r->connections[i].rank >= 0 ? POLLOUT : POLLIN};
     r->polls[r->nconnections] = (struct pollfd){.fd = r->listen_fd, .events = POLLIN};
     if (poll(r->polls, r->nconnections + 1, wait_ms) < 0 && errno != EINTR)
         WRI_FAIL(WRING_E_SYSTEM, "poll: %s", strerror(errno));
@@ -436,7 +440,8 @@ static wring_status try_later(struct wri_rendezvous *r, const char *trouble)
 
 static const char *reason(int error)
 {
-    return error ? strerror(error) : "the listener closed the connection; it may belong to another job";
+    return error ? strerror(error)
+                 : "the listener closed the connection; it may belong to another job";
 }
 
 static wring_status start_connecting(struct wri_rendezvous *r)
@@ -449,7 +454,8 @@ static wring_status start_connecting(struct wri_rendezvous *r)
     r->link.fd = open_socket(r->address);
     if (r->link.fd < 0)
         return try_later(r, strerror(errno));
-    if (connect(r->link.fd, r->address->ai_addr, r->address->ai_addrlen) < 0 && errno != EINPROGRESS)
+    if (connect(r->link.fd, r->address->ai_addr, r->address->ai_addrlen) < 0 &&
+        errno != EINPROGRESS)
         return try_later(r, strerror(errno));
     return WRING_AGAIN;
 }
@@ -462,8 +468,8 @@ static wring_status answer_check(struct wri_rendezvous *r)
     if (head->magic != MAGIC || head->job != r->job)
         return try_later(r, "the listener is no rank 0 of this job");
     if (head->rank > ANSWER_TABLE && head->rank < ANSWER_COUNT)
-        WRI_FAIL(WRING_E_MISMATCH, "rank 0 at %s port %d refused rank %d of %d: %s", r->host, r->port,
-                 r->rank, r->nranks, refusals[head->rank]);
+        WRI_FAIL(WRING_E_MISMATCH, "rank 0 at %s port %d refused rank %d of %d: %s", r->host,
+                 r->port, r->rank, r->nranks, refusals[head->rank]);
     if (head->rank != ANSWER_TABLE || head->version != VERSION ||
         head->nranks != (uint32_t)r->nranks ||
         head->nbytes > (uint64_t)r->nranks * (LENGTH_NBYTES + WRING_ADDRESS_MAX))
@@ -535,12 +541,16 @@ static wring_status time_out(const struct wri_rendezvous *r)
     char missing[512] = "";
     long long ms = (r->deadline_ns - r->begin_ns) / NS_PER_MS;
     if (r->rank != 0)
-        WRI_FAIL(WRING_E_TIMEOUT, "rank %d: the group of %d ranks was not complete after %lld ms; rank "
-                 "0 was sought at %s port %d: %s", r->rank, r->nranks, ms, r->host, r->port,
+        WRI_FAIL(WRING_E_TIMEOUT,
+                 "rank %d: the group of %d ranks was not complete after %lld ms; rank "
+                 "0 was sought at %s port %d: %s",
+                 r->rank, r->nranks, ms, r->host, r->port,
                  r->connected ? "it was reached, and waits for others" : r->trouble);
     list_missing(r, missing, sizeof missing);
-    WRI_FAIL(WRING_E_TIMEOUT, "rank 0: %d of %d ranks had joined at %s port %d after %lld ms; missing "
-             "ranks: %s", r->njoined, r->nranks, r->host, r->port, ms,
+    WRI_FAIL(WRING_E_TIMEOUT,
+             "rank 0: %d of %d ranks had joined at %s port %d after %lld ms; missing "
+             "ranks: %s",
+             r->njoined, r->nranks, r->host, r->port, ms,
              missing[0] ? missing : "none, but one did not take its answer");
 }
 

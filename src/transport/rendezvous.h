@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How ranks find each other before any transport is connected: one allgather of small blobs over TCP
- * through rank 0, as a state machine that never blocks; and who this process is, from the launcher. */
+/* How ranks find each other before any transport is connected: one allgather of small blobs over
+ * TCP through rank 0, as a state machine that never blocks; and who this process is, from the
+ * launcher. */
 #ifndef WRI_TRANSPORT_RENDEZVOUS_H
 #define WRI_TRANSPORT_RENDEZVOUS_H
 
@@ -12,8 +13,8 @@ struct wri_launch {
     int rank, nranks, local_rank, local_nranks; /* local ones -1 and 0 if unknown */
     char host[WRI_CONFIG_TEXT_MAX];             /* where rank 0 listens; "" for one rank */
     int port;
-    int listen_fd;        /* rank 0: socket that listens there already, for open to take over; or -1 */
-    uint64_t job;         /* hash of the job's identity */
+    int listen_fd; /* rank 0: socket that listens there already, for open to take over; or -1 */
+    uint64_t job;  /* hash of the job's identity */
     const char *launcher; /* "wring", "torchrun", "Open MPI" */
 };
 
@@ -37,7 +38,8 @@ wring_status wri_rendezvous_open(const char *host, int port, int listen_fd, uint
  * WAIT_MS for a socket. Strangers and garbage are dropped without harm. */
 wring_status wri_rendezvous_poll(struct wri_rendezvous *rendezvous, int wait_ms);
 
-/* After WRING_OK: rank's blob, valid until close. And a nonce that rank 0 drew, equal on all ranks. */
+/* After WRING_OK: rank's blob, valid until close. And a nonce that rank 0 drew, equal on all
+ * ranks. */
 const void *wri_rendezvous_blob(const struct wri_rendezvous *rendezvous, int rank, size_t *nbytes);
 uint64_t wri_rendezvous_nonce(const struct wri_rendezvous *rendezvous);
 

@@ -2,12 +2,12 @@
 /*
  * Transport `self`: all ranks of a group inside one process, for tests and simulation.
  *
- * It decides when a message arrives. Sends and receives are matched in the order of their posting, as
- * on any transport, but a matched pair is delivered only in `progress`, one pair per call, drawn at
- * random from all matched pairs with the generator that was seeded at open. So one seed replays one
- * order, many seeds search for orders that break a caller, and a send is never done before its
- * receive was posted: callers that rely on buffering hang here first. A fault hook sees each message
- * just before it is delivered.
+ * It decides when a message arrives. Sends and receives are matched in the order of their posting,
+ * as on any transport, but a matched pair is delivered only in `progress`, one pair per call, drawn
+ * at random from all matched pairs with the generator that was seeded at open. So one seed replays
+ * one order, many seeds search for orders that break a caller, and a send is never done before its
+ * receive was posted: callers that rely on buffering hang here first. A fault hook sees each
+ * message just before it is delivered.
  */
 #include <poll.h>
 #include <string.h>
@@ -451,8 +451,8 @@ static void self_cancel(void *self, void *handle)
     request_free(self, request);
 }
 
-/* What the hook decides about a message whose bytes stand in the receiver's buffer already, where it
- * may damage them; that buffer is ours until the receive is done. */
+/* What the hook decides about a message whose bytes stand in the receiver's buffer already, where
+ * it may damage them; that buffer is ours until the receive is done. */
 static enum wri_self_fault ask_fault(const struct hub *hub, const struct request *send,
                                      size_t nbytes)
 {

@@ -6,7 +6,8 @@
 #include <wring/plugin.h>
 
 /* Table of the named transport, its module loaded from FOLDER (empty: beside the library). A module
- * stays loaded for the life of the process. WRING_E_MODULE says what is missing and how to get it. */
+ * stays loaded for the life of the process. WRING_E_MODULE says what is missing and how to get
+ * it. */
 wring_status wri_transport_find(const char *name, const char *folder,
                                 const struct wring_transport_ops **ops_out);
 
