@@ -3,10 +3,10 @@
  * Conformance of every algorithm of the registry, run with all ranks in this process over transport
  * `self`, whose seeded delivery order makes each run another interleaving.
  *
- * Proves, for 1..17 ranks and counts from none to many: an exact codec gives the exact result; a lossy
- * one gives every rank the same bits, within the codec's error; the bits do not depend on the piece
- * size nor, for algorithms that do not round per hop, on bucket make-up; in place equals out of place;
- * a NaN on one rank is seen by all.
+ * Proves, for 1..17 ranks and counts from none to many: an exact codec gives the exact result; a
+ * lossy one gives every rank the same bits, within the codec's error; the bits do not depend on the
+ * piece size nor, for algorithms that do not round per hop, on bucket make-up; in place equals out
+ * of place; a NaN on one rank is seen by all.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every transport of the registry against the contract of plugin.h. Three ranks live in this process,
- * each with an instance of its own unless the transport wants them in one; only the test of a killed
- * peer makes a second process. */
+/* Every transport of the registry against the contract of plugin.h. Three ranks live in this
+ * process, each with an instance of its own unless the transport wants them in one; only the test
+ * of a killed peer makes a second process. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -94,7 +94,8 @@ static wring_status finish(struct world *world, int rank, void *request, size_t 
     int64_t end = wri_clock_ns() + DEADLINE_MS * 1000000LL;
     size_t nbytes = 0;
     wring_status status = WRING_OK;
-    while (request && (status = world->ops->test(world->self[rank], request, &nbytes)) == WRING_AGAIN) {
+    while (request &&
+           (status = world->ops->test(world->self[rank], request, &nbytes)) == WRING_AGAIN) {
         assert_true(wri_clock_ns() < end);
         progress_all(world);
     }
@@ -103,7 +104,8 @@ static wring_status finish(struct world *world, int rank, void *request, size_t 
     return status;
 }
 
-static void *start_send(struct world *world, int src, int dst, uint64_t tag, const void *data, size_t n)
+static void *start_send(struct world *world, int src, int dst, uint64_t tag, const void *data,
+                        size_t n)
 {
     void *request = NULL;
     assert_int_equal(world->ops->send(world->peer[src][dst], tag, data, n, &request), WRING_OK);
@@ -113,8 +115,9 @@ static void *start_send(struct world *world, int src, int dst, uint64_t tag, con
 static void *start_recv(struct world *world, int src, int dst, uint64_t tag, void *data, size_t n)
 {
     void *request = NULL;
-    assert_int_equal(world->ops->recv(world->endpoint[dst], world->peer[dst][src], tag, data, n,
-                                      &request), WRING_OK);
+    assert_int_equal(
+        world->ops->recv(world->endpoint[dst], world->peer[dst][src], tag, data, n, &request),
+        WRING_OK);
     return request;
 }
 
@@ -258,7 +261,8 @@ static void many_in_flight(void **state)
     world_close(&world);
 }
 
-/* A message longer than its receive is an error on the receiving side, and writes nothing behind. */
+/* A message longer than its receive is an error on the receiving side, and writes nothing
+ * behind. */
 static void truncation_is_an_error(void **state)
 {
     struct world world = world_open(*state, 1);
@@ -325,7 +329,8 @@ static void bad_addresses_are_refused(void **state)
     char address[WRING_ADDRESS_MAX] = {0};
     void *peer = NULL;
     size_t nbytes = 1;
-    assert_int_equal(world.ops->endpoint_address(world.endpoint[0], address, &nbytes), WRING_E_FULL);
+    assert_int_equal(world.ops->endpoint_address(world.endpoint[0], address, &nbytes),
+                     WRING_E_FULL);
     assert_int_not_equal(world.ops->peer_open(world.endpoint[0], address, 0, &peer), WRING_OK);
     assert_int_not_equal(world.ops->peer_open(world.endpoint[0], address, 3, &peer), WRING_OK);
     assert_null(peer);
@@ -358,7 +363,8 @@ static void sleeping_ends_at_timeout_wake_and_message(void **state)
     struct world world = world_open(*state, 1);
     exchange(&world, 0, 1, 8, true); /* connected, so that nothing moves below */
     int64_t begin = wri_clock_ns();
-    while (progress_all(&world) || !world.ops->arm(world.self[1]) || wri_clock_ns() - begin < 50000000)
+    while (progress_all(&world) || !world.ops->arm(world.self[1]) ||
+           wri_clock_ns() - begin < 50000000)
         assert_true(wri_clock_ns() - begin < DEADLINE_MS * 1000000LL);
 
     begin = wri_clock_ns();
@@ -383,8 +389,8 @@ static void sleeping_ends_at_timeout_wake_and_message(void **state)
 
 /* ---- a peer dies ----------------------------------------------------------------------------- */
 
-/* What must follow in rank 0 of the world when PEER is gone: the posted receive ends, peer_status says
- * so, a new send does not hang. */
+/* What must follow in rank 0 of the world when PEER is gone: the posted receive ends, peer_status
+ * says so, a new send does not hang. */
 static void check_lost(ops_t *ops, void *self, void *peer, void *recv)
 {
     static uint64_t value;
@@ -436,8 +442,8 @@ static void swap_addresses(ops_t *ops, void *endpoint, int in, int out, void **p
     assert_int_equal(ops->peer_open(endpoint, address, nbytes, peer_out), WRING_OK);
 }
 
-/* The other process: says hello by message 1, then answers until it is killed, or, if POLITE, closes
- * right after the hello. */
+/* The other process: says hello by message 1, then answers until it is killed, or, if POLITE,
+ * closes right after the hello. */
 static void other_process(ops_t *ops, int in, int out, bool polite)
 {
     void *self = open_instance(ops, 2), *endpoint = NULL, *peer = NULL, *send = NULL;
@@ -456,7 +462,8 @@ static void other_process(ops_t *ops, int in, int out, bool polite)
     _exit(0);
 }
 
-static pid_t start_other(ops_t *ops, bool polite, void **self_out, void **endpoint_out, void **peer_out)
+static pid_t start_other(ops_t *ops, bool polite, void **self_out, void **endpoint_out,
+                         void **peer_out)
 {
     int there[2], back[2];
     assert_int_equal(pipe(there), 0);
@@ -539,7 +546,10 @@ static void the_last_message_of_a_peer_arrives(void **state)
 
 /* ---- every test for every transport ---------------------------------------------------------- */
 
-#define TEST(function) {#function, function}
+#define TEST(function)                                                                             \
+    {                                                                                              \
+#function, function                                                                        \
+    }
 static const struct {
     const char *name;
     CMUnitTestFunction function;
@@ -572,8 +582,8 @@ int main(void)
         }
         for (size_t k = 0; k < NTESTS; k++, count++) {
             snprintf(names[count], sizeof names[count], "%s: %s", info.name, tests[k].name);
-            units[count] = (struct CMUnitTest){.name = names[count], .test_func = tests[k].function,
-                                               .initial_state = (void *)ops};
+            units[count] = (struct CMUnitTest){
+                .name = names[count], .test_func = tests[k].function, .initial_state = (void *)ops};
         }
     }
     return _cmocka_run_group_tests("transport", units, count, NULL, NULL);

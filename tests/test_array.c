@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conversion and reduction of whole arrays, every type, against sums done one by one in the test. */
+/* Conversion and reduction of whole arrays, every type, against sums done one by one in the
+ * test. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

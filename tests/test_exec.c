@@ -2,9 +2,9 @@
 /*
  * What the executor does when things go wrong, and what it does to state when they go right.
  *
- * Proves: a mismatch is an error that names both sides; damaged, foreign and lost messages end in an
- * error, never in a wrong result or a hang; residuals change only in calls that end well on finite
- * data; mass is neither lost nor made; a failed communicator refuses calls at once.
+ * Proves: a mismatch is an error that names both sides; damaged, foreign and lost messages end in
+ * an error, never in a wrong result or a hang; residuals change only in calls that end well on
+ * finite data; mass is neither lost nor made; a failed communicator refuses calls at once.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -122,8 +122,9 @@ static void reduce(struct group *group, struct gradients *g, const char *algorit
     run(group, call, segment, status_out, result_out);
 }
 
-/* Everything that was put in was either delivered or is still in a residual: sums over all elements of
- * (delivered) + (local residuals) + (owners' residuals) = steps * (sum of gradients), element-wise. */
+/* Everything that was put in was either delivered or is still in a residual: sums over all elements
+ * of (delivered) + (local residuals) + (owners' residuals) = steps * (sum of gradients),
+ * element-wise. */
 static void test_mass_is_kept(void **state)
 {
     (void)state;

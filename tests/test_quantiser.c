@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The casts and block codecs: their error on Gaussian data, their sizes, and what they do at the edges:
- * short blocks, bytes of the wrong size, bytes nobody wrote, blocks that are not finite. */
+/* The casts and block codecs: their error on Gaussian data, their sizes, and what they do at the
+ * edges: short blocks, bytes of the wrong size, bytes nobody wrote, blocks that are not finite. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,16 +48,25 @@ static struct wring_stage stage_of(const char *name, double first, double second
 
 static struct wring_encode encode_of(const struct wring_stage *stage, size_t count)
 {
-    struct wring_encode args = {.size = sizeof(args), .stage = stage, .src = src, .count = count,
-                                .beta = 1, .dst = wire,
+    struct wring_encode args = {.size = sizeof(args),
+                                .stage = stage,
+                                .src = src,
+                                .count = count,
+                                .beta = 1,
+                                .dst = wire,
                                 .random = {.seed = 1, .tensor = 2, .step = 3}};
     return args;
 }
 
 static wring_status decode(const struct wring_stage *stage, size_t nbytes, size_t count, bool add)
 {
-    struct wring_decode args = {.size = sizeof(args), .stage = stage, .src = wire,
-                                .nbytes = nbytes, .dst = decoded, .count = count, .add = add};
+    struct wring_decode args = {.size = sizeof(args),
+                                .stage = stage,
+                                .src = wire,
+                                .nbytes = nbytes,
+                                .dst = decoded,
+                                .count = count,
+                                .add = add};
     return stage->ops->decode(&args);
 }
 
@@ -82,14 +91,10 @@ static const struct anchor {
     double block, round, nmse, bits;
     float sigma;
 } anchors[] = {
-    {"bf16", -1, -1, 2.8e-6, 16, 1},
-    {"fp16", -1, -1, 4.3e-8, 16, 1e-3f},
-    {"int8", 32, 0, 2.9e-5, 9, 1},
-    {"int8", 128, 0, 4.2e-5, 8.25, 1},
-    {"int8", 512, 0, 5.6e-5, 8.0625, 1e-6f},
-    {"int8", 128, 1, 8.4e-5, 8.25, 1},
-    {"int4", 32, 0, 9.4e-3, 5, 1},
-    {"int4", 128, 0, 1.38e-2, 4.25, 1e6f},
+    {"bf16", -1, -1, 2.8e-6, 16, 1},         {"fp16", -1, -1, 4.3e-8, 16, 1e-3f},
+    {"int8", 32, 0, 2.9e-5, 9, 1},           {"int8", 128, 0, 4.2e-5, 8.25, 1},
+    {"int8", 512, 0, 5.6e-5, 8.0625, 1e-6f}, {"int8", 128, 1, 8.4e-5, 8.25, 1},
+    {"int4", 32, 0, 9.4e-3, 5, 1},           {"int4", 128, 0, 1.38e-2, 4.25, 1e6f},
     {"sign", 1024, -1, 0.364, 1.03125, 1},
 };
 
@@ -139,7 +144,8 @@ static void sizes_are_exact(void **state)
     (void)state;
     static const size_t counts[] = {0, 1, 2, 7, 127, 128, 129, 1023, 1025, 5000};
     fill_gauss(1);
-    EACH_CODEC(c) {
+    EACH_CODEC(c)
+    {
         struct wring_stage stage = stage_of(names[c], -1, -1);
         for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
             size_t n = counts[i], nbytes = stage.ops->nbytes(&stage, n);
@@ -160,13 +166,15 @@ static void sizes_are_exact(void **state)
     }
 }
 
-/* p = decoded + residual, so nothing is lost; and feedback of what was lost changes the next codes. */
+/* p = decoded + residual, so nothing is lost; and feedback of what was lost changes the next
+ * codes. */
 static void residuals_are_what_was_lost(void **state)
 {
     (void)state;
     enum { N = 5001 };
     fill_gauss(1);
-    EACH_CODEC(c) {
+    EACH_CODEC(c)
+    {
         struct wring_stage stage = stage_of(names[c], -1, -1);
         memset(residual, 0, sizeof(residual));
         for (int step = 0; step < 3; step++) {
@@ -213,18 +221,18 @@ static void what_is_not_finite_poisons_its_unit(void **state)
     static const uint32_t bad[] = {0x7F800000, 0xFF800000, 0x7FC00000, 0xFF800001};
     enum { N = 5000, AT = 2100 };
     EACH_CODEC(c)
-        for (size_t b = 0; b < sizeof(bad) / sizeof(*bad); b++) {
-            struct wring_stage stage = stage_of(names[c], -1, -1);
-            size_t unit = stage.ops->unit(&stage), first = AT / unit * unit;
-            fill_gauss(1);
-            src[AT] = wri_bits_float(bad[b]);
-            struct wring_encode args = encode_of(&stage, N);
-            assert_int_equal(stage.ops->encode(&args), WRING_OK);
-            assert_true(args.nonfinite);
-            decode(&stage, stage.ops->nbytes(&stage, N), N, false);
-            for (size_t i = 0; i < N; i++)
-                assert_int_equal(isfinite(decoded[i]) != 0, i < first || i >= first + unit);
-        }
+    for (size_t b = 0; b < sizeof(bad) / sizeof(*bad); b++) {
+        struct wring_stage stage = stage_of(names[c], -1, -1);
+        size_t unit = stage.ops->unit(&stage), first = AT / unit * unit;
+        fill_gauss(1);
+        src[AT] = wri_bits_float(bad[b]);
+        struct wring_encode args = encode_of(&stage, N);
+        assert_int_equal(stage.ops->encode(&args), WRING_OK);
+        assert_true(args.nonfinite);
+        decode(&stage, stage.ops->nbytes(&stage, N), N, false);
+        for (size_t i = 0; i < N; i++)
+            assert_int_equal(isfinite(decoded[i]) != 0, i < first || i >= first + unit);
+    }
 }
 
 static void any_bytes_decode_to_something(void **state)
@@ -232,7 +240,8 @@ static void any_bytes_decode_to_something(void **state)
     (void)state;
     enum { N = 1000 };
     static float once[N];
-    EACH_CODEC(c) {
+    EACH_CODEC(c)
+    {
         struct wring_stage stage = stage_of(names[c], -1, -1);
         size_t nbytes = stage.ops->nbytes(&stage, N);
         for (uint32_t seed = 0; seed < 200; seed++) {

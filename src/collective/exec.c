@@ -2,9 +2,10 @@
 /*
  * The polled executor: the one place where steps meet codec and transport.
  *
- * A request keeps a window of pieces in flight. Each piece walks the same step list at its own pace: it
- * runs steps until one must wait for a slot, so encoding one piece overlaps the wire of another. Sends
- * and receives are started and reaped here; a frame is checked before its payload is looked at.
+ * A request keeps a window of pieces in flight. Each piece walks the same step list at its own
+ * pace: it runs steps until one must wait for a slot, so encoding one piece overlaps the wire of
+ * another. Sends and receives are started and reaped here; a frame is checked before its payload is
+ * looked at.
  */
 #include "collective/exec.h"
 
@@ -20,7 +21,7 @@
 #define PATIENCE_MS 2 /* before asking whether a peer is still there */
 #define WARN_MS 30000 /* before saying for whom this rank waits */
 
-/* ---- messages ------------------------------------------------------------------------------------ */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* comm 16 | source 14 | operation 10 | message 24 bits. Tags are unique while in flight; the frame
  * tells whether a match was the right one. */
@@ -111,7 +112,7 @@ static wring_status start_recv(wring_request *request, struct wri_piece *piece,
     return WRING_OK;
 }
 
-/* ---- data steps ---------------------------------------------------------------------------------- */
+/* ---- data steps ------------------------------------------------------------------------------ */
 
 static void *accumulator_at(const wring_request *request, const struct wri_piece *piece,
                             const struct wri_run *run)
@@ -235,7 +236,7 @@ static void store(wring_request *request, struct wri_piece *piece, const struct 
     }
 }
 
-/* ---- the walk ------------------------------------------------------------------------------------ */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 static bool runnable(const struct wri_piece *piece, const struct wring_step *step)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether this machine has InfiniBand or RoCE devices: asked before UCX is loaded, and when it is set
- * up. A header, because modules share no code with the library. */
+/* Whether this machine has InfiniBand or RoCE devices: asked before UCX is loaded, and when it is
+ * set up. A header, because modules share no code with the library. */
 #ifndef WRI_TRANSPORT_RDMA_H
 #define WRI_TRANSPORT_RDMA_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The transport registry. It decides where a transport comes from: the library itself (CORE rows), a
- * module that was linked into this static library, or libwring_<name>.so from the folder of modules.
+ * The transport registry. It decides where a transport comes from: the library itself (CORE rows),
+ * a module that was linked into this static library, or libwring_<name>.so from the folder of
+ * modules.
  *
  * This file alone is compiled once per library and not in the shared object code, because only here
  * the static and the shared library differ: the build defines WRI_LINKED_<name>=1 for each module
@@ -34,8 +35,8 @@ const struct wring_host_services wri_host_services = {
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* IF_LINKED(name, yes) is `yes` where WRI_LINKED_name is defined as 1, else NULL: a defined one turns
- * LINKED_1 into a comma, which shifts `yes` to the second place. */
+/* IF_LINKED(name, yes) is `yes` where WRI_LINKED_name is defined as 1, else NULL: a defined one
+ * turns LINKED_1 into a comma, which shifts `yes` to the second place. */
 #define LINKED_1 ,
 #define SECOND(first, second, ...) second
 #define PICK(arguments) SECOND arguments
@@ -46,7 +47,8 @@ const struct wring_host_services wri_host_services = {
 #define LINKED_CORE(name) &wri_transport_##name
 #define LINKED_MODULE(name) IF_LINKED(name, &wri_transport_##name)
 
-#define WRING_TRANSPORT(name, place, package) extern const struct wring_transport_ops wri_transport_##name;
+#define WRING_TRANSPORT(name, place, package)                                                      \
+    extern const struct wring_transport_ops wri_transport_##name;
 #include "transport/transports.def"
 #undef WRING_TRANSPORT
 
@@ -78,10 +80,10 @@ static bool always(void)
     return true;
 }
 
-/* Variables that a dependency reads once, when it is loaded. Set for the time of loading, unless the
- * user set them. UCX would otherwise replace the handlers of SIGSEGV and its like, which breaks every
- * host that has its own; and patch mmap and its like in memory, which breaks thread sanitizer and
- * others that do the same, and serves only RDMA. */
+/* Variables that a dependency reads once, when it is loaded. Set for the time of loading, unless
+ * the user set them. UCX would otherwise replace the handlers of SIGSEGV and its like, which breaks
+ * every host that has its own; and patch mmap and its like in memory, which breaks thread sanitizer
+ * and others that do the same, and serves only RDMA. */
 static const struct {
     const char *module, *variable, *value;
     bool (*wanted)(void);
@@ -133,12 +135,13 @@ static wring_status module_check(const struct row *row, const char *path,
     if (!module)
         WRI_FAIL(WRING_E_MODULE, "transport %s: %s is not a module of wring", row->name, path);
     if (module->size < sizeof *module || module->abi != WRING_PLUGIN_ABI)
-        WRI_FAIL(WRING_E_MODULE, "transport %s: %s has plugin interface %u, this library %u", row->name,
-                 path, module->abi, WRING_PLUGIN_ABI);
+        WRI_FAIL(WRING_E_MODULE, "transport %s: %s has plugin interface %u, this library %u",
+                 row->name, path, module->abi, WRING_PLUGIN_ABI);
     if (strcmp(module->build, wri_build_hash) != 0)
-        WRI_FAIL(WRING_E_MODULE, "transport %s: %s is of another build (%.12s, this library is %.12s): "
-                 "install both from one build, or set WRING_MODULES", row->name, path, module->build,
-                 wri_build_hash);
+        WRI_FAIL(WRING_E_MODULE,
+                 "transport %s: %s is of another build (%.12s, this library is %.12s): "
+                 "install both from one build, or set WRING_MODULES",
+                 row->name, path, module->build, wri_build_hash);
     if (module->transport->size < sizeof *module->transport ||
         strcmp(module->transport->name, row->name) != 0)
         WRI_FAIL(WRING_E_MODULE, "transport %s: %s holds another transport, '%s'", row->name, path,
@@ -153,15 +156,19 @@ static wring_status module_open(const struct row *row, const char *folder,
     bool set[NVARIABLES];
     WRI_TRY(module_path(row, folder, path));
     if (access(path, R_OK) != 0)
-        WRI_FAIL(WRING_E_MODULE, "transport %s: no module at %s. It is built where pkg-config knows "
+        WRI_FAIL(WRING_E_MODULE,
+                 "transport %s: no module at %s. It is built where pkg-config knows "
                  "'%s': install that package and build wring again, or point WRING_MODULES at the "
-                 "folder that holds the module", row->name, path, row->package);
+                 "folder that holds the module",
+                 row->name, path, row->package);
     environment_enter(row->name, set);
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     environment_leave(set);
     if (!object)
-        WRI_FAIL(WRING_E_MODULE, "transport %s: %s cannot be loaded: %s. It needs the run-time library "
-                 "of '%s'", row->name, path, dlerror(), row->package);
+        WRI_FAIL(WRING_E_MODULE,
+                 "transport %s: %s cannot be loaded: %s. It needs the run-time library "
+                 "of '%s'",
+                 row->name, path, dlerror(), row->package);
     const struct wring_module *module = dlsym(object, "wring_module");
     WRI_TRY(module_check(row, path, module));
     *ops_out = module->transport;
@@ -215,7 +222,9 @@ bool wri_transport_info(size_t index, const char *folder, wring_info *info_out)
         return false;
     wring_status status = row_open(index, folder, &ops);
     snprintf(reason, sizeof reason, "%s", status == WRING_OK ? "" : wring_error_message());
-    *info_out = (wring_info){.name = rows[index].name, .summary = ops ? ops->summary : "", .value = "",
+    *info_out = (wring_info){.name = rows[index].name,
+                             .summary = ops ? ops->summary : "",
+                             .value = "",
                              .detail = reason};
     return true;
 }

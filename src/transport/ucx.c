@@ -2,15 +2,15 @@
 /*
  * Transport `ucx`: InfiniBand, RoCE, TCP and shared memory through UCX's tag-matching calls.
  *
- * It decides how UCX is set up so that a dead peer is always noticed, and when a peer counts as lost.
- * UCX reports a failed connection by a callback, but never ends a posted receive because of it; so
- * receives are kept in a list per peer and are cancelled here. A peer that closes politely looks the
- * same as one that died, and what it sent last may still lie unread in another queue: a failed peer
- * is declared lost only after a progress call that found nothing left to read.
+ * It decides how UCX is set up so that a dead peer is always noticed, and when a peer counts as
+ * lost. UCX reports a failed connection by a callback, but never ends a posted receive because of
+ * it; so receives are kept in a list per peer and are cancelled here. A peer that closes politely
+ * looks the same as one that died, and what it sent last may still lie unread in another queue: a
+ * failed peer is declared lost only after a progress call that found nothing left to read.
  *
- * One worker serves all endpoints of the context, because tags already name the communicator. Nothing
- * of libwring is called but the host services. No memory is allocated per message once the pool of
- * requests has grown to the number in flight.
+ * One worker serves all endpoints of the context, because tags already name the communicator.
+ * Nothing of libwring is called but the host services. No memory is allocated per message once the
+ * pool of requests has grown to the number in flight.
  */
 #include <errno.h>
 #include <poll.h>
@@ -96,7 +96,8 @@ static int64_t now_ns(void)
 static wring_status pool_grow(struct ucx *ucx)
 {
     size_t front = (ucx->request_nbytes + REQUEST_ALIGN - 1) / REQUEST_ALIGN * REQUEST_ALIGN;
-    size_t stride = (front + sizeof(struct request) + REQUEST_ALIGN - 1) / REQUEST_ALIGN * REQUEST_ALIGN;
+    size_t stride =
+        (front + sizeof(struct request) + REQUEST_ALIGN - 1) / REQUEST_ALIGN * REQUEST_ALIGN;
     size_t nbytes = REQUEST_ALIGN + REQUESTS_PER_SLAB * stride;
     char *block = aligned_alloc(REQUEST_ALIGN, nbytes);
     if (!block)
@@ -178,9 +179,10 @@ static wring_status request_result(const struct request *request)
     if (status == UCS_OK)
         return WRING_OK;
     if (status == UCS_ERR_MESSAGE_TRUNCATED)
-        return host->fail(WRING_E_MISMATCH,
-                          "ucx: the message of %s, tag 0x%llx, is longer than the %zu bytes expected",
-                          peer->name, tag, request->nbytes);
+        return host->fail(
+            WRING_E_MISMATCH,
+            "ucx: the message of %s, tag 0x%llx, is longer than the %zu bytes expected", peer->name,
+            tag, request->nbytes);
     if (status == UCS_ERR_NO_MEMORY)
         return host->fail(WRING_E_MEMORY, "ucx: no memory for a message, tag 0x%llx", tag);
     if (status == UCS_ERR_CANCELED && peer->error == UCS_OK)
@@ -272,9 +274,9 @@ static bool ucx_progress(void *self)
     return moved;
 }
 
-/* The connection goes down in the background, after a flush, so that what was sent last arrives. Not
- * so where that would wait for nothing or for ever: on one never used or failed, or for a send that
- * its owner gave up. */
+/* The connection goes down in the background, after a flush, so that what was sent last arrives.
+ * Not so where that would wait for nothing or for ever: on one never used or failed, or for a send
+ * that its owner gave up. */
 static void ucx_peer_close(void *self)
 {
     static const ucp_request_param_t plain = {.op_attr_mask = 0};
@@ -298,8 +300,10 @@ static wring_status ucx_endpoint_address(void *self, void *address, size_t *nbyt
     struct ucx *ucx = self;
     size_t needed = NAME_NBYTES + ucx->address_nbytes;
     if (*nbytes < needed)
-        return ucx->host->fail(WRING_E_FULL, "ucx: an address needs %zu bytes, there is room for %zu; "
-                               "UCX_NET_DEVICES with fewer devices makes it shorter", needed, *nbytes);
+        return ucx->host->fail(WRING_E_FULL,
+                               "ucx: an address needs %zu bytes, there is room for %zu; "
+                               "UCX_NET_DEVICES with fewer devices makes it shorter",
+                               needed, *nbytes);
     memcpy(address, ucx->name, NAME_NBYTES);
     memcpy((char *)address + NAME_NBYTES, ucx->address, ucx->address_nbytes);
     *nbytes = needed;
@@ -355,8 +359,8 @@ static wring_status ucx_send(void *self, uint64_t tag, const void *data, size_t 
     if (status != WRING_OK)
         return status;
     ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
         .request = request,
         .cb.send = on_sent,
         .memory_type = UCS_MEMORY_TYPE_HOST,
@@ -395,7 +399,8 @@ static wring_status ucx_recv(void *self, void *from, uint64_t tag, void *data, s
         .cb.recv = on_received,
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
-    ucs_status_ptr_t started = ucp_tag_recv_nbx(ucx->worker, data, capacity, tag, UINT64_MAX, &param);
+    ucs_status_ptr_t started =
+        ucp_tag_recv_nbx(ucx->worker, data, capacity, tag, UINT64_MAX, &param);
     if (!UCS_PTR_IS_PTR(started))
         request_finish(request, UCS_PTR_STATUS(started));
     else if (peer->lost && !request->done)
@@ -491,9 +496,14 @@ static const struct {
     bool (*wanted)(void);
 } defaults[] = {
     /* Shared memory is left out in peer error mode unless it checks for dead peers too. */
-    {"MM_ERROR_HANDLING", "y", {"UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING"},
+    {"MM_ERROR_HANDLING",
+     "y",
+     {"UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING"},
      shared_memory_allowed},
-    {"KEEPALIVE_INTERVAL", "1s", {"UCX_KEEPALIVE_INTERVAL", "WRING_UCX_KEEPALIVE_INTERVAL"}, always},
+    {"KEEPALIVE_INTERVAL",
+     "1s",
+     {"UCX_KEEPALIVE_INTERVAL", "WRING_UCX_KEEPALIVE_INTERVAL"},
+     always},
     /* Over TCP a rendezvous saves no copy, costs round trips behind queued data (half of a 1 Gbit/s
      * link with one 256 KiB message in flight, 0.9 with eight; all of it without), and UCX 1.13
      * aborts when a connection is closed in the middle of one. */
@@ -561,15 +571,15 @@ static void close_connections(struct ucx *ucx)
     struct peer *peer;
     drain(ucx, CLOSE_NS);
     TAILQ_FOREACH(peer, &ucx->closing, link)
-        if (!peer->flushed) {
-            ucx->host->log(WRING_LOG_WARN, "ucx: %s did not take what was sent to it last", peer->name);
-            end_connection(peer);
-        }
+    if (!peer->flushed) {
+        ucx->host->log(WRING_LOG_WARN, "ucx: %s did not take what was sent to it last", peer->name);
+        end_connection(peer);
+    }
     drain(ucx, CLOSE_NS);
 }
 
-/* Messages that came and were never asked for, as after a failure: UCX would report each buffer that
- * they hold as lost. */
+/* Messages that came and were never asked for, as after a failure: UCX would report each buffer
+ * that they hold as lost. */
 static void discard_unexpected(struct ucx *ucx)
 {
     static const ucp_request_param_t plain = {.op_attr_mask = 0};
