@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How far off may a result be? One encoding errs by at most E times the largest magnitude of its
- * block, E being the codec's (docs/codecs.md). With inputs up to V on each of n ranks, `direct` and
+ * block, E being stated in the codec's file. With inputs up to V on each of n ranks, `direct` and
  * `allgather` encode n inputs (n E V) and one sum (E n V); a ring encodes partial sums of 1..n
  * inputs, E V n (n + 1) / 2. No element may be off by more than the larger of the two. Codecs that
  * drop values have no such bound, only that an encoding does not err by more than the norm of what
