@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The transport registry. It decides where a transport comes from: the library itself (CORE rows),
- * a module that was linked into this static library, or libwring_<name>.so from the folder of
- * modules.
+ * The transport registry. It decides where a transport comes from: the library itself (CORE rows), a
+ * module that was linked into this static library, or libwring_<name>.so from the folder of modules.
  *
  * This file alone is compiled once per library and not in the shared object code, because only here
  * the static and the shared library differ: the build defines WRI_LINKED_<name>=1 for each module
@@ -35,8 +34,8 @@ const struct wring_host_services wri_host_services = {
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* IF_LINKED(name, yes) is `yes` where WRI_LINKED_name is defined as 1, else NULL: a defined one
- * turns LINKED_1 into a comma, which shifts `yes` to the second place. */
+/* IF_LINKED(name, yes) is `yes` where WRI_LINKED_name is defined as 1, else NULL: a defined one turns
+ * LINKED_1 into a comma, which shifts `yes` to the second place. */
 #define LINKED_1 ,
 #define SECOND(first, second, ...) second
 #define PICK(arguments) SECOND arguments
@@ -70,26 +69,16 @@ static const struct wring_transport_ops *loaded[NROWS];
 
 /* ---- environment of a module's dependency ---------------------------------------------------- */
 
-static bool no_rdma(void)
-{
-    return !wri_rdma_present();
-}
-
-static bool always(void)
-{
-    return true;
-}
-
-/* Variables that a dependency reads once, when it is loaded. Set for the time of loading, unless
- * the user set them. UCX would otherwise replace the handlers of SIGSEGV and its like, which breaks
- * every host that has its own; and patch mmap and its like in memory, which breaks thread sanitizer
- * and others that do the same, and serves only RDMA. */
+/* Variables that a dependency reads once, when it is loaded. Set for the time of loading, unless the
+ * user set them. UCX would otherwise replace the handlers of SIGSEGV and its like, which breaks every
+ * host that has its own; and patch mmap and its like in memory, which breaks thread sanitizer and
+ * others that do the same, and serves only RDMA. */
 static const struct {
     const char *module, *variable, *value;
-    bool (*wanted)(void);
+    bool with_rdma; /* also on machines that have RDMA devices */
 } load_environment[] = {
-    {"ucx", "UCX_HANDLE_ERRORS", "none", always},
-    {"ucx", "UCX_MEM_EVENTS", "n", no_rdma},
+    {"ucx", "UCX_HANDLE_ERRORS", "none", true},
+    {"ucx", "UCX_MEM_EVENTS", "n", false},
 };
 #define NVARIABLES (sizeof load_environment / sizeof load_environment[0])
 
@@ -97,7 +86,8 @@ static void environment_enter(const char *module, bool set[NVARIABLES])
 {
     for (size_t i = 0; i < NVARIABLES; i++) {
         set[i] = strcmp(load_environment[i].module, module) == 0 &&
-                 !getenv(load_environment[i].variable) && load_environment[i].wanted();
+                 !getenv(load_environment[i].variable) &&
+                 (load_environment[i].with_rdma || !wri_rdma_present());
         if (set[i])
             setenv(load_environment[i].variable, load_environment[i].value, 0);
     }

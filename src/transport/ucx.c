@@ -2,15 +2,15 @@
 /*
  * Transport `ucx`: InfiniBand, RoCE, TCP and shared memory through UCX's tag-matching calls.
  *
- * It decides how UCX is set up so that a dead peer is always noticed, and when a peer counts as
- * lost. UCX reports a failed connection by a callback, but never ends a posted receive because of
- * it; so receives are kept in a list per peer and are cancelled here. A peer that closes politely
- * looks the same as one that died, and what it sent last may still lie unread in another queue: a
- * failed peer is declared lost only after a progress call that found nothing left to read.
+ * It decides how UCX is set up so that a dead peer is always noticed, and when a peer counts as lost.
+ * UCX reports a failed connection by a callback, but never ends a posted receive because of it; so
+ * receives are kept in a list per peer and are cancelled here. A peer that closes politely looks the
+ * same as one that died, and what it sent last may still lie unread in another queue: a failed peer
+ * is declared lost only after a progress call that found nothing left to read.
  *
- * One worker serves all endpoints of the context, because tags already name the communicator.
- * Nothing of libwring is called but the host services. No memory is allocated per message once the
- * pool of requests has grown to the number in flight.
+ * One worker serves all endpoints of the context, because tags already name the communicator. Nothing
+ * of libwring is called but the host services. No memory is allocated per message once the pool of
+ * requests has grown to the number in flight.
  */
 #include <errno.h>
 #include <poll.h>
@@ -274,9 +274,9 @@ static bool ucx_progress(void *self)
     return moved;
 }
 
-/* The connection goes down in the background, after a flush, so that what was sent last arrives.
- * Not so where that would wait for nothing or for ever: on one never used or failed, or for a send
- * that its owner gave up. */
+/* The connection goes down in the background, after a flush, so that what was sent last arrives. Not
+ * so where that would wait for nothing or for ever: on one never used or failed, or for a send that
+ * its owner gave up. */
 static void ucx_peer_close(void *self)
 {
     static const ucp_request_param_t plain = {.op_attr_mask = 0};
@@ -466,48 +466,46 @@ static void ucx_wake(void *self)
 
 /* ---- open and close -------------------------------------------------------------------------- */
 
-/* False if the user left shared memory out: UCX then warns about settings that concern it. */
-static bool shared_memory_allowed(void)
+static const char *const any[] = {NULL};
+static const char *const shared_memory[] = {"all", "sm", "shm", "mm", "posix", "sysv", NULL};
+static const char *const tcp[] = {"all", "tcp", NULL};
+
+/* False if the user left the transports called WORDS out: UCX then warns about settings of theirs. */
+static bool allowed(const char *const *words)
 {
-    static const char *const words[] = {"all", "sm", "shm", "mm", "posix", "sysv"};
     const char *list = getenv("UCX_TLS") ? getenv("UCX_TLS") : getenv("WRING_UCX_TLS");
     bool named = false;
-    if (!list)
+    if (!list || !words[0])
         return true;
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        named |= strstr(list, words[i]) != NULL;
+    for (; *words; words++)
+        named |= strstr(list, *words) != NULL;
     return list[0] == '^' ? !named : named;
 }
 
-static bool no_rdma(void)
-{
-    return !wri_rdma_present();
-}
-
-static bool always(void)
-{
-    return true;
-}
-
-/* Defaults of ours, each unless the user set the variable. Keys are those of UCX's tables. */
+/* Defaults of ours, each unless the user set one of the variables. Keys are those of UCX's tables. */
 static const struct {
     const char *key, *value;
     const char *variables[2];
-    bool (*wanted)(void);
+    const char *const *transports; /* that it concerns */
+    bool with_rdma;                /* also on machines that have RDMA devices */
 } defaults[] = {
     /* Shared memory is left out in peer error mode unless it checks for dead peers too. */
     {"MM_ERROR_HANDLING",
      "y",
      {"UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING"},
-     shared_memory_allowed},
+     shared_memory,
+     true},
     {"KEEPALIVE_INTERVAL",
      "1s",
      {"UCX_KEEPALIVE_INTERVAL", "WRING_UCX_KEEPALIVE_INTERVAL"},
-     always},
+     any,
+     true},
+    /* Opening a peer must not wait for a host that does not answer. */
+    {"CONN_NB", "y", {"UCX_TCP_CONN_NB", "UCX_TCP_CONN_NB"}, tcp, true},
     /* Over TCP a rendezvous saves no copy, costs round trips behind queued data (half of a 1 Gbit/s
      * link with one 256 KiB message in flight, 0.9 with eight; all of it without), and UCX 1.13
      * aborts when a connection is closed in the middle of one. */
-    {"RNDV_THRESH", "inf", {"UCX_RNDV_THRESH", "WRING_UCX_RNDV_THRESH"}, no_rdma},
+    {"RNDV_THRESH", "inf", {"UCX_RNDV_THRESH", "WRING_UCX_RNDV_THRESH"}, any, false},
 };
 
 static ucs_status_t read_config(const struct ucx *ucx, ucp_config_t **config_out)
@@ -517,7 +515,7 @@ static ucs_status_t read_config(const struct ucx *ucx, ucp_config_t **config_out
         return status;
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
         if (getenv(defaults[i].variables[0]) || getenv(defaults[i].variables[1]) ||
-            !defaults[i].wanted())
+            !allowed(defaults[i].transports) || (wri_rdma_present() && !defaults[i].with_rdma))
             continue;
         status = ucp_config_modify(*config_out, defaults[i].key, defaults[i].value);
         if (status != UCS_OK)
@@ -578,8 +576,8 @@ static void close_connections(struct ucx *ucx)
     drain(ucx, CLOSE_NS);
 }
 
-/* Messages that came and were never asked for, as after a failure: UCX would report each buffer
- * that they hold as lost. */
+/* Messages that came and were never asked for, as after a failure: UCX would report each buffer that
+ * they hold as lost. */
 static void discard_unexpected(struct ucx *ucx)
 {
     static const ucp_request_param_t plain = {.op_attr_mask = 0};
