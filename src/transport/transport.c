@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The transport registry. It decides where a transport comes from: the library itself (CORE rows), a
- * module that was linked into this static library, or libwring_<name>.so from the folder of modules.
+ * The transport registry. It decides where a transport comes from: the library itself (CORE rows),
+ * a module that was linked into this static library, or libwring_<name>.so from the folder of
+ * modules.
  *
  * This file alone is compiled once per library and not in the shared object code, because only here
  * the static and the shared library differ: the build defines WRI_LINKED_<name>=1 for each module
@@ -34,8 +35,8 @@ const struct wring_host_services wri_host_services = {
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* IF_LINKED(name, yes) is `yes` where WRI_LINKED_name is defined as 1, else NULL: a defined one turns
- * LINKED_1 into a comma, which shifts `yes` to the second place. */
+/* IF_LINKED(name, yes) is `yes` where WRI_LINKED_name is defined as 1, else NULL: a defined one
+ * turns LINKED_1 into a comma, which shifts `yes` to the second place. */
 #define LINKED_1 ,
 #define SECOND(first, second, ...) second
 #define PICK(arguments) SECOND arguments
@@ -69,10 +70,10 @@ static const struct wring_transport_ops *loaded[NROWS];
 
 /* ---- environment of a module's dependency ---------------------------------------------------- */
 
-/* Variables that a dependency reads once, when it is loaded. Set for the time of loading, unless the
- * user set them. UCX would otherwise replace the handlers of SIGSEGV and its like, which breaks every
- * host that has its own; and patch mmap and its like in memory, which breaks thread sanitizer and
- * others that do the same, and serves only RDMA. */
+/* Variables that a dependency reads once, when it is loaded. Set for the time of loading, unless
+ * the user set them. UCX would otherwise replace the handlers of SIGSEGV and its like, which breaks
+ * every host that has its own; and patch mmap and its like in memory, which breaks thread sanitizer
+ * and others that do the same, and serves only RDMA. */
 static const struct {
     const char *module, *variable, *value;
     bool with_rdma; /* also on machines that have RDMA devices */

@@ -2,15 +2,15 @@
 /*
  * Transport `ucx`: InfiniBand, RoCE, TCP and shared memory through UCX's tag-matching calls.
  *
- * It decides how UCX is set up so that a dead peer is always noticed, and when a peer counts as lost.
- * UCX reports a failed connection by a callback, but never ends a posted receive because of it; so
- * receives are kept in a list per peer and are cancelled here. A peer that closes politely looks the
- * same as one that died, and what it sent last may still lie unread in another queue: a failed peer
- * is declared lost only after a progress call that found nothing left to read.
+ * It decides how UCX is set up so that a dead peer is always noticed, and when a peer counts as
+ * lost. UCX reports a failed connection by a callback, but never ends a posted receive because of
+ * it; so receives are kept in a list per peer and are cancelled here. A peer that closes politely
+ * looks the same as one that died, and what it sent last may still lie unread in another queue: a
+ * failed peer is declared lost only after a progress call that found nothing left to read.
  *
- * One worker serves all endpoints of the context, because tags already name the communicator. Nothing
- * of libwring is called but the host services. No memory is allocated per message once the pool of
- * requests has grown to the number in flight.
+ * One worker serves all endpoints of the context, because tags already name the communicator.
+ * Nothing of libwring is called but the host services. No memory is allocated per message once the
+ * pool of requests has grown to the number in flight.
  */
 #include <errno.h>
 #include <poll.h>
@@ -274,9 +274,9 @@ static bool ucx_progress(void *self)
     return moved;
 }
 
-/* The connection goes down in the background, after a flush, so that what was sent last arrives. Not
- * so where that would wait for nothing or for ever: on one never used or failed, or for a send that
- * its owner gave up. */
+/* The connection goes down in the background, after a flush, so that what was sent last arrives.
+ * Not so where that would wait for nothing or for ever: on one never used or failed, or for a send
+ * that its owner gave up. */
 static void ucx_peer_close(void *self)
 {
     static const ucp_request_param_t plain = {.op_attr_mask = 0};
@@ -470,7 +470,8 @@ static const char *const any[] = {NULL};
 static const char *const shared_memory[] = {"all", "sm", "shm", "mm", "posix", "sysv", NULL};
 static const char *const tcp[] = {"all", "tcp", NULL};
 
-/* False if the user left the transports called WORDS out: UCX then warns about settings of theirs. */
+/* False if the user left the transports called WORDS out: UCX then warns about settings of theirs.
+ * */
 static bool allowed(const char *const *words)
 {
     const char *list = getenv("UCX_TLS") ? getenv("UCX_TLS") : getenv("WRING_UCX_TLS");
@@ -482,7 +483,8 @@ static bool allowed(const char *const *words)
     return list[0] == '^' ? !named : named;
 }
 
-/* Defaults of ours, each unless the user set one of the variables. Keys are those of UCX's tables. */
+/* Defaults of ours, each unless the user set one of the variables. Keys are those of UCX's tables.
+ * */
 static const struct {
     const char *key, *value;
     const char *variables[2];
@@ -576,8 +578,8 @@ static void close_connections(struct ucx *ucx)
     drain(ucx, CLOSE_NS);
 }
 
-/* Messages that came and were never asked for, as after a failure: UCX would report each buffer that
- * they hold as lost. */
+/* Messages that came and were never asked for, as after a failure: UCX would report each buffer
+ * that they hold as lost. */
 static void discard_unexpected(struct ucx *ucx)
 {
     static const ucp_request_param_t plain = {.op_attr_mask = 0};
