@@ -109,4 +109,7 @@ with tempfile.TemporaryDirectory() as folder:
     (work / "consumer.c").write_text(CONSUMER)
     by_pkg_config(work, prefix, libraries)
     by_cmake(work, prefix)
+    for program in prefix.glob("bin/*"):
+        run(program, "--help")
+        checked += 1
 tree.finish(checked)
