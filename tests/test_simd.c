@@ -115,7 +115,7 @@ struct output {
     bool nonfinite;
     float values[ROOM + MARGIN]; /* residual, or decoded */
     unsigned char scales[4 * (ROOM / 32 + MARGIN)];
-    unsigned char codes[4 * (ROOM + MARGIN)];
+    _Alignas(4) unsigned char codes[4 * (ROOM + MARGIN)];
 };
 static struct output expected, actual;
 static float input[ROOM + MARGIN], residual[ROOM + MARGIN];
@@ -168,7 +168,7 @@ static const struct wring_random_key key = {.seed = 5, .tensor = 77, .step = 3, 
 
 /* Kernels by number, so that one loop covers them. */
 enum { QUANTISERS = 3, DEQUANTISERS = 3, STORES = 3, LOADS = 3 };
-#define KERNELS (QUANTISERS + DEQUANTISERS + STORES + LOADS)
+#define KERNELS (QUANTISERS + DEQUANTISERS + STORES + LOADS + 1) /* and find_large */
 
 static void run_encoder(const struct wri_kernels *k, int which, const struct setting *set,
                         struct output *out)
@@ -209,8 +209,11 @@ static void run_kernel(const struct wri_kernels *k, int which, const struct sett
     clear_output(out, set->count);
     if (which < QUANTISERS + STORES)
         run_encoder(k, which, set, out);
-    else
+    else if (which < KERNELS - 1)
         run_decoder(k, which - QUANTISERS - STORES, set, out);
+    else
+        k->find_large(input + set->offset, set->count, wri_float_bits(0.005f),
+                      (uint32_t *)(void *)out->codes);
 }
 
 static void compare_level(const struct wri_kernels *level, const struct data *data,
@@ -448,6 +451,21 @@ static void halves_widen_alike(void **state)
     }
 }
 
+/* What is large, at the bound itself too; NaN is larger than all. */
+static void large_elements_are_found(void **state)
+{
+    (void)state;
+    enum { N = 100 };
+    uint32_t bitmap[4];
+    float src[N];
+    for (uint32_t i = 0; i < N; i++)
+        src[i] = wri_bits_float(0x3F800000u + i - 50 + (i % 2 << 31));
+    src[3] = wri_bits_float(0xFFC00000u);
+    wri_kernels_at(WRI_SIMD_SCALAR)->find_large(src, N, 0x3F800000u, bitmap);
+    for (uint32_t i = 0; i < 128; i++)
+        assert_int_equal(bitmap[i / 32] >> i % 32 & 1, i < N && (i >= 50 || i == 3));
+}
+
 /* ---- selection ------------------------------------------------------------------------------- */
 
 static void levels_are_selected(void **state)
@@ -472,6 +490,7 @@ int main(void)
         cmocka_unit_test(signs_follow_the_rule),
         cmocka_unit_test(halves_round_to_nearest_even),
         cmocka_unit_test(halves_widen_alike),
+        cmocka_unit_test(large_elements_are_found),
         cmocka_unit_test(levels_are_selected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

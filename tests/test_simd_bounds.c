@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* No kernel touches a byte outside its arrays: each array ends where an inaccessible page begins, and
- * begins where another ends as near as its size allows. */
+/* No kernel touches a byte outside its arrays: each array ends where an inaccessible page begins,
+ * and then begins where one ends. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -45,15 +45,21 @@ static void *array(int a, size_t nbytes, bool at_end)
 
 static void run_blocks(const struct wri_kernels *k, size_t count, unsigned bits, bool end)
 {
-    bool (*quantise)(const struct wri_blocks *, void *, void *) =
-        bits == 8 ? k->quantise8 : bits == 4 ? k->quantise4 : k->quantise1;
+    bool (*quantise)(const struct wri_blocks *, void *, void *) = bits == 8   ? k->quantise8
+                                                                  : bits == 4 ? k->quantise4
+                                                                              : k->quantise1;
     void (*dequantise)(float *, size_t, size_t, const void *, const void *, bool) =
-        bits == 8 ? k->dequantise8 : bits == 4 ? k->dequantise4 : k->dequantise1;
+        bits == 8   ? k->dequantise8
+        : bits == 4 ? k->dequantise4
+                    : k->dequantise1;
     float *residual = array(RESIDUAL, count * 4, end), *dst = array(DST, count * 4, end);
     void *scales = array(SCALES, (count + 127) / 128 * 4, end);
     void *codes = array(CODES, (count * bits + 7) / 8, end);
-    struct wri_blocks in = {.source = {.src = array(SRC, count * 4, end), .residual_in = residual,
-                                       .residual_out = residual, .beta = 1, .count = count},
+    struct wri_blocks in = {.source = {.src = array(SRC, count * 4, end),
+                                       .residual_in = residual,
+                                       .residual_out = residual,
+                                       .beta = 1,
+                                       .count = count},
                             .block = 128};
     quantise(&in, scales, codes);
     dequantise(dst, count, 128, scales, codes, true);
@@ -68,8 +74,11 @@ static void run_cast(const struct wri_kernels *k, size_t count, int which, bool 
                                                                  k->load_fp16};
     float *residual = array(RESIDUAL, count * 4, end), *dst = array(DST, count * 4, end);
     void *codes = array(CODES, count * (which == 0 ? 4 : 2), end);
-    struct wri_source in = {.src = array(SRC, count * 4, end), .residual_in = residual,
-                            .residual_out = residual, .beta = 1, .count = count};
+    struct wri_source in = {.src = array(SRC, count * 4, end),
+                            .residual_in = residual,
+                            .residual_out = residual,
+                            .beta = 1,
+                            .count = count};
     store[which](&in, codes);
     load[which](dst, count, codes, true);
     load[which](dst, count, codes, false);
