@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A network: a list of layers, the memory for a micro-batch, and all parameters in one array. */
+#ifndef TRAINER_MODEL_H
+#define TRAINER_MODEL_H
+
+#include "layer.h"
+
+#define LAYERS_MAX 16
+
+struct model {
+    size_t nlayers, batch; /* BATCH: samples that the memory is for */
+    struct layer layers[LAYERS_MAX];
+
+    /* All parameters and their gradients, layer by layer, weight before bias. */
+    float *values, *grads;
+    size_t count;
+    struct parameter *parameters[2 * LAYERS_MAX];
+    int nparameters;
+
+    /* activation[0] is the input (batch x 28 x 28), activation[i + 1] the output of layer i. The
+     * derivatives need only two buffers, used in turn. */
+    float *activation[LAYERS_MAX + 1];
+    float *derivative[2];
+};
+
+/* Names of the models, NULL at the end; the index is what model_create() takes. */
+extern const char *const model_names[];
+
+/* Allocate model number KIND for micro-batches of at most BATCH images, weights drawn from SEED. */
+void model_create(struct model *model, int kind, size_t batch, uint64_t seed);
+void model_destroy(struct model *model);
+
+/* Logits (count x CLASSES, inside the model) of the COUNT <= batch images in activation[0]. */
+const float *model_forward(struct model *model, size_t count);
+
+/* Told that the gradient of parameters[INDEX] is complete, while backward goes on below it. */
+typedef void (*model_ready_fn)(void *arg, int index);
+
+/* After model_forward(): the gradient of the mean loss over the COUNT images, last layer first.
+ * READY is called for each parameter as soon as its gradient stands. Returns the sum of the losses.
+ */
+double model_backward(struct model *model, size_t count, const uint8_t *labels,
+                      model_ready_fn ready, void *arg);
+
+/* XXH3 of all parameters: equal on all ranks of a healthy run. */
+uint64_t model_digest(const struct model *model);
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which options exist and what they default to. The defaults train the cnn well in five epochs. */
+#include "options.h"
+
+#include "program.h"
+
+#include <argp.h>
+#include <limits.h>
+
+#define DATA_FOLDER "/usr/share/datasets/fashion-mnist"
+
+enum key {
+    KEY_MODEL = 256,
+    KEY_DATA,
+    KEY_OPTIMIZER,
+    KEY_LR,
+    KEY_MOMENTUM,
+    KEY_DECAY,
+    KEY_BATCH,
+    KEY_ACCUMULATE,
+    KEY_STEPS,
+    KEY_EPOCHS,
+    KEY_WARMUP,
+    KEY_SCHEDULE,
+    KEY_SEED,
+    KEY_CODEC,
+    KEY_ALGORITHM,
+    KEY_SPAWN,
+    KEY_LOG,
+    KEY_JSON,
+    KEY_EVAL
+};
+
+static const struct argp_option table[] = {
+    {NULL, 0, NULL, 0, "What is trained:", 1},
+    {"model", KEY_MODEL, "mlp|cnn", 0, "Network (default cnn)", 1},
+    {"data", KEY_DATA, "PATH", 0, "Folder of the four IDX files (default " DATA_FOLDER ")", 1},
+    {"seed", KEY_SEED, "S", 0, "Seed of the weights and of the order of samples (default 1)", 1},
+    {NULL, 0, NULL, 0, "How it is trained:", 2},
+    {"optimizer", KEY_OPTIMIZER, "sgd|adam", 0, "Optimizer (default sgd)", 2},
+    {"lr", KEY_LR, "X", 0, "Learning rate (default 0.05 for sgd, 0.001 for adam)", 2},
+    {"momentum", KEY_MOMENTUM, "X", 0, "Momentum of sgd (default 0.9)", 2},
+    {"weight-decay", KEY_DECAY, "X", 0, "Decay of the weights (default 0.0005)", 2},
+    {"batch", KEY_BATCH, "N", 0, "Samples per step, over all ranks (default 128)", 2},
+    {"accumulate", KEY_ACCUMULATE, "K", 0, "Micro-steps per step (default 1)", 2},
+    {"epochs", KEY_EPOCHS, "N", 0, "Passes over the data (default 5)", 2},
+    {"steps", KEY_STEPS, "N", 0, "Steps, instead of --epochs", 2},
+    {"warmup", KEY_WARMUP, "N", 0, "Steps over which the rate rises from 0 (default: a twentieth)",
+     2},
+    {"schedule", KEY_SCHEDULE, "constant|step|cosine", 0,
+     "The rate after the warm-up: constant, tenfold down at 1/2 and 3/4 of the run, or half a "
+     "cosine "
+     "to 0 (default)",
+     2},
+    {NULL, 0, NULL, 0, "How gradients travel:", 3},
+    {"codec", KEY_CODEC, "SPEC", 0,
+     "For example none, bf16, int8, ef+int4, ef+topk:0.01+int8 (default: setting WRING_CODEC)", 3},
+    {"algorithm", KEY_ALGORITHM, "A", 0,
+     "direct, ring, allgather, or auto (default: setting WRING_ALGORITHM)", 3},
+    {"spawn", KEY_SPAWN, "N", 0, "Run N processes on this machine, without a launcher", 3},
+    {NULL, 0, NULL, 0, "What is reported:", 4},
+    {"log", KEY_LOG, "FILE", 0, "Write each step and evaluation to FILE as a line of JSON", 4},
+    {"json", KEY_JSON, NULL, 0, "Print the summary as one JSON object", 4},
+    {"eval-every", KEY_EVAL, "N", 0, "Evaluate every N steps (default: once per epoch)", 4},
+    {0}};
+
+static error_t parse_model_and_reports(int key, char *arg, struct options *o)
+{
+    switch (key) {
+    case KEY_MODEL:
+        o->model = parse_word("--model", arg, model_names);
+        return 0;
+    case KEY_DATA:
+        o->data = arg;
+        return 0;
+    case KEY_SEED:
+        o->seed = (uint64_t)parse_int("--seed", arg, 0, LONG_MAX);
+        return 0;
+    case KEY_CODEC:
+        o->codec = arg;
+        return 0;
+    case KEY_ALGORITHM:
+        o->algorithm = arg;
+        return 0;
+    case KEY_SPAWN:
+        o->spawn = (int)parse_int("--spawn", arg, 1, 1024);
+        return 0;
+    case KEY_LOG:
+        o->log = arg;
+        return 0;
+    case KEY_JSON:
+        o->json = true;
+        return 0;
+    case KEY_EVAL:
+        o->eval_every = (size_t)parse_int("--eval-every", arg, 1, INT_MAX);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_one(int key, char *arg, struct argp_state *state)
+{
+    struct options *o = state->input;
+    switch (key) {
+    case KEY_OPTIMIZER:
+        o->optimizer = (enum optimizer_kind)parse_word("--optimizer", arg, optimizer_names);
+        return 0;
+    case KEY_SCHEDULE:
+        o->schedule = (enum schedule_kind)parse_word("--schedule", arg, schedule_names);
+        return 0;
+    case KEY_LR:
+        o->lr = parse_real("--lr", arg, 1e-9, 1000);
+        return 0;
+    case KEY_MOMENTUM:
+        o->momentum = parse_real("--momentum", arg, 0, 0.9999);
+        return 0;
+    case KEY_DECAY:
+        o->weight_decay = parse_real("--weight-decay", arg, 0, 1);
+        return 0;
+    case KEY_BATCH:
+        o->batch = (size_t)parse_int("--batch", arg, 1, 1 << 20);
+        return 0;
+    case KEY_ACCUMULATE:
+        o->accumulate = (size_t)parse_int("--accumulate", arg, 1, 1 << 20);
+        return 0;
+    case KEY_STEPS:
+        o->steps = (size_t)parse_int("--steps", arg, 1, INT_MAX);
+        return 0;
+    case KEY_EPOCHS:
+        o->epochs = (size_t)parse_int("--epochs", arg, 1, 1000000);
+        return 0;
+    case KEY_WARMUP:
+        o->warmup = parse_int("--warmup", arg, 0, INT_MAX);
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s': every argument is an option", arg);
+        return 0;
+    default:
+        return parse_model_and_reports(key, arg, o);
+    }
+}
+
+static const struct argp parser = {table,
+                                   parse_one,
+                                   NULL,
+                                   "Train a network on Fashion-MNIST with compressed gradients.\v"
+                                   "Runs alone, with --spawn N as N processes on this machine, or "
+                                   "under mpirun, srun or torchrun. N "
+                                   "ranks with K micro-steps see the same samples as one rank with "
+                                   "the same --batch. Ends with status "
+                                   "0 only if all ranks hold the same parameters, bit for bit.",
+                                   NULL,
+                                   NULL,
+                                   NULL};
+
+void options_parse(struct options *options, int argc, char **argv)
+{
+    *options = (struct options){.model = 1,
+                                .data = DATA_FOLDER,
+                                .schedule = SCHEDULE_COSINE,
+                                .momentum = 0.9,
+                                .weight_decay = 5e-4,
+                                .batch = 128,
+                                .accumulate = 1,
+                                .warmup = -1,
+                                .seed = 1};
+    argp_err_exit_status = 1;
+    argp_parse(&parser, argc, argv, 0, NULL, options);
+    if (options->steps && options->epochs)
+        die("--steps and --epochs exclude each other; give one");
+    if (!options->epochs)
+        options->epochs = 5;
+    if (options->lr == 0)
+        options->lr = options->optimizer == OPTIMIZER_ADAM ? 0.001 : 0.05;
+}

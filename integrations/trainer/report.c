@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The form of log and summary. Field names are those of the summary's description in docs, so that
+ * scripts may rely on them. */
+#include "report.h"
+
+#include "program.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* JSON has no NaN; null stands for it. */
+static json_t *number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* Print OBJECT, which is consumed, as one line. */
+static void print_line(FILE *file, json_t *object)
+{
+    char *text = object ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
+    if (!text)
+        die("out of memory");
+    fprintf(file, "%s\n", text);
+    fflush(file);
+    free(text);
+    json_decref(object);
+}
+
+static double ratio(const struct summary *s)
+{
+    return s->wire_bytes_per_step > 0 ? s->dense_bytes_per_step / s->wire_bytes_per_step : 1;
+}
+
+static void print_json(const struct summary *s)
+{
+    char digest[17];
+    snprintf(digest, sizeof digest, "%016llx", (unsigned long long)s->digest);
+    print_line(stdout,
+               json_pack("{s:i, s:s, s:I, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                         "s:s, s:b}",
+                         "ranks", s->ranks, "model", s->model, "parameters",
+                         (json_int_t)s->parameters, "codec", s->codec, "algorithm", s->algorithm,
+                         "steps", (json_int_t)s->steps, "train_loss", number(s->train_loss),
+                         "test_accuracy", number(s->test_accuracy), "seconds", number(s->seconds),
+                         "seconds_compute", number(s->seconds_compute), "seconds_exposed_comm",
+                         number(s->seconds_exposed_comm), "dense_bytes_per_step",
+                         number(s->dense_bytes_per_step), "wire_bytes_per_step",
+                         number(s->wire_bytes_per_step), "ratio", number(ratio(s)), "digest",
+                         digest, "replicas_equal", s->replicas_equal));
+}
+
+static void print_text(const struct summary *s)
+{
+    printf("%s, %zu parameters, %d rank%s, codec %s, algorithm %s\n", s->model, s->parameters,
+           s->ranks, s->ranks == 1 ? "" : "s", s->codec, s->algorithm);
+    printf("  test accuracy %.2f %%, train loss %.4f after %zu steps\n", 100 * s->test_accuracy,
+           s->train_loss, s->steps);
+    printf("  %.1f s: %.1f s compute, %.1f s waiting for communication\n", s->seconds,
+           s->seconds_compute, s->seconds_exposed_comm);
+    printf("  %.0f bytes per step and rank instead of %.0f, ratio %.2f\n", s->wire_bytes_per_step,
+           s->dense_bytes_per_step, ratio(s));
+    printf("  replicas %s, digest %016llx\n", s->replicas_equal ? "equal" : "DIFFER",
+           (unsigned long long)s->digest);
+}
+
+void report_summary(const struct summary *summary, bool json)
+{
+    if (json)
+        print_json(summary);
+    else
+        print_text(summary);
+}
+
+FILE *report_log_open(const char *path)
+{
+    if (!path)
+        return NULL;
+    FILE *log = fopen(path, "w");
+    if (!log)
+        die("--log %s: %s", path, strerror(errno));
+    return log;
+}
+
+void report_log_close(FILE *log, const char *path)
+{
+    if (log && (ferror(log) | fclose(log)))
+        die("--log %s: not written completely; is the disk full?", path);
+}
+
+void report_log_step(FILE *log, size_t step, double loss, double lr, uint64_t wire_nbytes)
+{
+    if (log)
+        print_line(log,
+                   json_pack("{s:I, s:o, s:o, s:I}", "step", (json_int_t)step, "loss", number(loss),
+                             "lr", number(lr), "wire_bytes", (json_int_t)wire_nbytes));
+}
+
+void report_log_evaluation(FILE *log, size_t step, double accuracy, double loss)
+{
+    if (log)
+        print_line(log, json_pack("{s:I, s:o, s:o}", "step", (json_int_t)step, "test_accuracy",
+                                  number(accuracy), "test_loss", number(loss)));
+}

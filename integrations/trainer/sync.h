@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All that the trainer asks of wring: the one file to read for how a training program uses it.
+ * Every call here dies with wring's own message if wring reports an error. */
+#ifndef TRAINER_SYNC_H
+#define TRAINER_SYNC_H
+
+#include "model.h"
+
+#include <stdbool.h>
+#include <wring/wring.h>
+
+struct sync {
+    wring_context *context;
+    wring_comm *comm;
+    wring_codec *codec; /* of the gradients */
+    wring_scheduler *scheduler;
+    int rank, nranks;
+    int local_nranks; /* ranks on this host */
+};
+
+/* SPEC, checked; NULL means the setting WRING_CODEC. To be freed. */
+char *sync_codec_text(const char *spec);
+
+/* ALGORITHM, checked against those that wring knows; NULL means the setting WRING_ALGORITHM.
+ * To be freed. */
+char *sync_algorithm_text(const char *algorithm);
+
+/* Join the other ranks, or be the only one where no launcher has spoken. CODEC is that of the
+ * gradients; the small collectives below stay exact. */
+void sync_open(struct sync *sync, const char *codec, const char *algorithm);
+void sync_close(struct sync *sync);
+
+/* Register the gradients of MODEL, to be averaged over ranks and ACCUMULATE micro-steps. */
+void sync_register(struct sync *sync, const struct model *model, size_t accumulate);
+
+/* A model_ready_fn; ARG is the struct sync. */
+void sync_ready(void *arg, int parameter);
+
+/* End of a micro-step; after the last one all gradients are averages. */
+wring_result sync_finish(struct sync *sync);
+
+/* Sum VALUES over ranks, exactly as float64. */
+void sync_sum(struct sync *sync, double *values, size_t count);
+
+/* True if DIGEST is the same on all ranks. */
+bool sync_all_equal(struct sync *sync, uint64_t digest);
+
+#endif

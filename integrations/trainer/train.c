@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loop, and who sees which sample. A step's global batch is a stretch of the epoch's order, cut
+ * in rank-major micro-batches:
+ *
+ *     | rank 0, micro-step 0 | rank 0, micro-step 1 | rank 1, micro-step 0 | ...
+ *
+ * so that any number of ranks and micro-steps sees the samples that one rank sees in one go. All
+ * cuts are equal, so the mean of means that wring forms is the mean over the global batch. */
+#include "train.h"
+
+#include "data.h"
+#include "optimizer.h"
+#include "program.h"
+#include "progress.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define WINDOW 50     /* steps whose losses are summed over ranks in one go */
+#define LAST 100      /* steps that the reported training loss is the mean of */
+#define EVALUATED 100 /* test images evaluated at a time */
+
+/* A step as it is told to the log, once its loss is known over all ranks. */
+struct record {
+    double loss, lr;
+    uint64_t wire_nbytes;
+};
+
+struct run {
+    const struct options *options;
+    struct sync *sync;
+    struct dataset data, test;
+    float normaliser[256];
+    struct model model;
+    struct optimizer optimizer;
+
+    size_t steps, steps_per_epoch, warmup;
+    size_t per_rank, micro; /* samples of a rank in a step, and in a micro-step */
+    uint32_t *order;        /* of the samples in the current epoch */
+    uint8_t *labels;        /* of the current micro-batch */
+
+    struct record window[WINDOW]; /* steps not yet in the log */
+    size_t in_window;
+    double last_loss[LAST]; /* of the steps that are, ring-wise */
+    double accuracy, test_loss;
+
+    double compute_s, exposed_s;
+    uint64_t wire_nbytes, dense_nbytes;
+    FILE *log; /* rank 0 */
+    struct progress progress;
+};
+
+/* End all ranks, which all found the same; one of them says why. */
+_Noreturn static void stop(const struct run *run, const char *why, size_t number)
+{
+    if (run->sync->rank == 0)
+        die(why, number);
+    exit(EXIT_FAILURE);
+}
+
+static void cut_batch(struct run *run)
+{
+    const struct options *o = run->options;
+    size_t parts = (size_t)run->sync->nranks * o->accumulate;
+    if (o->batch % parts != 0)
+        stop(run,
+             "--batch must be a multiple of %zu (ranks times --accumulate), so that all "
+             "micro-batches are equal",
+             parts);
+    if (o->batch > run->data.count)
+        stop(run, "--batch is larger than the data set of %zu samples", run->data.count);
+    run->per_rank = o->batch / (size_t)run->sync->nranks;
+    run->micro = o->batch / parts;
+    run->steps_per_epoch = run->data.count / o->batch; /* an incomplete last batch is left out */
+    run->steps = o->steps ? o->steps : o->epochs * run->steps_per_epoch;
+    run->warmup = o->warmup < 0 ? run->steps / 20 : (size_t)o->warmup;
+}
+
+static void open_run(struct run *run, const struct options *options, struct sync *sync)
+{
+    *run = (struct run){.options = options, .sync = sync};
+    dataset_load(&run->data, options->data, "train");
+    dataset_load(&run->test, options->data, "t10k");
+    dataset_normaliser(&run->data, run->normaliser);
+    cut_batch(run);
+    size_t memory = run->micro > EVALUATED ? run->micro : EVALUATED;
+    run->order = must_alloc(run->data.count, sizeof *run->order);
+    run->labels = must_alloc(memory, sizeof *run->labels);
+    model_create(&run->model, options->model, memory, options->seed);
+    optimizer_create(&run->optimizer, options->optimizer, options->momentum, options->weight_decay,
+                     &run->model);
+    sync_register(sync, &run->model, options->accumulate);
+    if (sync->rank == 0)
+        run->log = report_log_open(options->log);
+    progress_begin(&run->progress, sync->rank == 0 ? run->steps : 0);
+}
+
+static void close_run(struct run *run)
+{
+    progress_end(&run->progress);
+    report_log_close(run->log, run->options->log);
+    optimizer_destroy(&run->optimizer);
+    model_destroy(&run->model);
+    free(run->labels);
+    free(run->order);
+    dataset_free(&run->test);
+    dataset_free(&run->data);
+}
+
+/* Gradient of one micro-batch, from sample FIRST of the order on; returns the sum of its losses.
+ * The gradients leave as they become ready, below the rest of backward. */
+static double micro_step(struct run *run, size_t first)
+{
+    dataset_gather(&run->data, run->normaliser, run->order, first, run->micro,
+                   run->model.activation[0], run->labels);
+    model_forward(&run->model, run->micro);
+    return model_backward(&run->model, run->micro, run->labels, sync_ready, run->sync);
+}
+
+/* Count what the step sent; a gradient that is not finite ends the run on all ranks. */
+static void account(struct run *run, size_t step, const wring_result *result)
+{
+    if (result->nonfinite)
+        stop(run,
+             "training diverged: a gradient of step %zu holds NaN or Inf; lower --lr or "
+             "lengthen --warmup",
+             step + 1);
+    run->wire_nbytes += result->wire_nbytes;
+    run->dense_nbytes += result->dense_nbytes;
+}
+
+static void train_step(struct run *run, size_t step)
+{
+    const struct options *o = run->options;
+    struct record *record = &run->window[run->in_window++];
+    double started = now_s(), exposed = 0;
+    size_t batch = step % run->steps_per_epoch;
+    if (batch == 0 || step == 0)
+        epoch_order(run->order, run->data.count, o->seed, step / run->steps_per_epoch);
+    size_t first = batch * o->batch + (size_t)run->sync->rank * run->per_rank;
+    wring_result result = {0};
+    double loss = 0;
+    for (size_t k = 0; k < o->accumulate; k++) {
+        loss += micro_step(run, first + k * run->micro);
+        double waiting = now_s();
+        result = sync_finish(run->sync);
+        exposed += now_s() - waiting;
+    }
+    account(run, step, &result);
+    double lr = o->lr * schedule_factor(o->schedule, step, run->steps, run->warmup);
+    optimizer_step(&run->optimizer, &run->model, lr);
+    *record = (struct record){loss / (double)o->batch, lr, result.wire_nbytes};
+    run->exposed_s += exposed;
+    run->compute_s += now_s() - started - exposed;
+}
+
+/* Sum the losses of the window over ranks and log them; DONE steps are finished. */
+static void flush_window(struct run *run, size_t done)
+{
+    double losses[WINDOW];
+    for (size_t i = 0; i < run->in_window; i++)
+        losses[i] = run->window[i].loss;
+    sync_sum(run->sync, losses, run->in_window);
+    size_t first = done - run->in_window;
+    for (size_t i = 0; i < run->in_window; i++) {
+        run->last_loss[(first + i) % LAST] = losses[i];
+        report_log_step(run->log, first + i + 1, losses[i], run->window[i].lr,
+                        run->window[i].wire_nbytes);
+    }
+    run->in_window = 0;
+}
+
+/* Each rank takes every nranks-th stretch of the test set. */
+static void evaluate(struct run *run, size_t done)
+{
+    double sums[2] = {0, 0}; /* correct, loss */
+    size_t stride = (size_t)run->sync->nranks * EVALUATED;
+    for (size_t first = (size_t)run->sync->rank * EVALUATED; first < run->test.count;
+         first += stride) {
+        size_t left = run->test.count - first;
+        size_t count = left < EVALUATED ? left : EVALUATED;
+        size_t correct = 0;
+        dataset_gather(&run->test, run->normaliser, NULL, first, count, run->model.activation[0],
+                       run->labels);
+        const float *logits = model_forward(&run->model, count);
+        sums[1] += softmax_loss(count, CLASSES, logits, run->labels, NULL, &correct);
+        sums[0] += (double)correct;
+    }
+    sync_sum(run->sync, sums, 2);
+    run->accuracy = sums[0] / (double)run->test.count;
+    run->test_loss = sums[1] / (double)run->test.count;
+    report_log_evaluation(run->log, done, run->accuracy, run->test_loss);
+}
+
+static void show_progress(struct run *run, size_t done)
+{
+    char note[96];
+    snprintf(note, sizeof note, "loss %.3f, test accuracy %.2f %%",
+             run->last_loss[(done - 1 - run->in_window) % LAST], 100 * run->accuracy);
+    progress_update(&run->progress, done, run->accuracy > 0 ? note : "");
+}
+
+static double mean_last_loss(const struct run *run)
+{
+    size_t n = run->steps < LAST ? run->steps : LAST;
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += run->last_loss[i];
+    return sum / (double)n;
+}
+
+static void summarise(struct run *run, struct summary *summary)
+{
+    double bytes[2] = {(double)run->wire_nbytes, (double)run->dense_nbytes};
+    sync_sum(run->sync, bytes, 2);
+    double share = (double)run->steps * run->sync->nranks;
+    summary->ranks = run->sync->nranks;
+    summary->parameters = run->model.count;
+    summary->steps = run->steps;
+    summary->train_loss = mean_last_loss(run);
+    summary->test_accuracy = run->accuracy;
+    summary->seconds_compute = run->compute_s;
+    summary->seconds_exposed_comm = run->exposed_s;
+    summary->seconds = run->compute_s + run->exposed_s;
+    summary->wire_bytes_per_step = bytes[0] / share;
+    summary->dense_bytes_per_step = bytes[1] / share;
+    summary->digest = model_digest(&run->model);
+    summary->replicas_equal = sync_all_equal(run->sync, summary->digest);
+}
+
+void train(const struct options *options, struct sync *sync, struct summary *summary)
+{
+    struct run run;
+    open_run(&run, options, sync);
+    size_t every = options->eval_every ? options->eval_every : run.steps_per_epoch;
+    for (size_t step = 0; step < run.steps; step++) {
+        train_step(&run, step);
+        size_t done = step + 1;
+        bool evaluation = done % every == 0 || done == run.steps;
+        if (run.in_window == WINDOW || evaluation)
+            flush_window(&run, done);
+        if (evaluation)
+            evaluate(&run, done);
+        show_progress(&run, done);
+    }
+    summarise(&run, summary);
+    close_run(&run);
+}
