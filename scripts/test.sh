@@ -28,9 +28,9 @@ labels_of() {
     esac
 }
 
-# Arithmetic in one thread, about which the thread sanitizer has nothing to say, slowly.
+# What runs in one thread, about which the thread sanitizer has nothing to say, slowly.
 excluded_from() {
-    [ "$1" != tsan ] || echo '^(test_simd|test_topk|conform_codec)$'
+    [ "$1" != tsan ] || echo '^(test_simd.*|test_quantiser|test_topk|conform_codec|conform_collective)$'
 }
 
 jobs=$(nproc)
