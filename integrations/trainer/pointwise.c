@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layers without parameters: average over 2 x 2, and the exponential linear unit (Clevert et
- * al., 2016). Both have a continuous derivative, unlike the more usual maximum and rectifier: there,
- * a sum that was rounded otherwise can send the gradient of a sample another way, and runs that
- * should agree to 1e-7 part by 1e-3 within 50 steps. Comparing 1 rank with N would prove little. */
+ * al., 2016). Both have a continuous derivative, unlike the more usual maximum and rectifier:
+ * there, a sum that was rounded otherwise can send the gradient of a sample another way, and runs
+ * that should agree to 1e-7 part by 1e-3 within 50 steps. Comparing 1 rank with N would prove
+ * little. */
 #include "layer.h"
 
 #include <assert.h>
