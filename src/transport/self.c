@@ -494,12 +494,16 @@ static bool deliver(struct hub *hub, struct request *send)
     return true;
 }
 
+/* A random number of messages in random order: from one at a time to all at once. */
 static bool self_progress(void *self)
 {
     struct hub *hub = self;
     if (hub->nready == 0)
         return false;
-    return deliver(hub, hub->ready[random_next(hub) % hub->nready]);
+    bool moved = false;
+    for (uint64_t n = 1 + random_next(hub) % hub->nready; n > 0 && hub->nready > 0; n--)
+        moved |= deliver(hub, hub->ready[random_next(hub) % hub->nready]);
+    return moved;
 }
 
 static bool self_arm(void *self)
