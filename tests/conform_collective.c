@@ -121,6 +121,9 @@ static void put(wring_dtype dtype, void *data, size_t i, double value)
 {
     float single = (float)value;
     switch (dtype) {
+    case WRING_FLOAT32:
+        ((float *)data)[i] = single;
+        break;
     case WRING_FLOAT64:
         ((double *)data)[i] = value;
         break;
