@@ -99,7 +99,7 @@ static int make_chains(void **state)
     static const char *const more[] = {"int8:block=32,round=stochastic",
                                        "int4:block=16384,round=stochastic",
                                        "sign:128",
-                                       "topk:0.1,chunk=256",
+                                       "topk:0.1,chunk=256,least=1",
                                        "topk:unit=tensor+int8",
                                        "topk:100%",
                                        "topk:0.1,chunk=256+int4:32,round=stochastic",

@@ -33,7 +33,7 @@ static void every_default_is_accepted(void **state)
     struct wri_config config;
     assert_int_equal(wri_config_load(&config), WRING_OK);
     assert_string_equal(config.codec, "none");
-    assert_int_equal(config.timeout_ms, 30000);
+    assert_int_equal(config.timeout_ms, 600000);
     assert_int_equal(config.bucket_nbytes, 25 << 20);
     assert_int_equal(config.log, WRING_LOG_WARN);
     assert_int_equal(config.checksum, 2);

@@ -30,7 +30,7 @@ static const struct {
     {"int8", "int8:round=stochastic"},
     {"int4", "int4"},
     {"sign", "sign:256"},
-    {"topk", "topk:5%,chunk=512+int8:32"},
+    {"topk", "topk:5%,chunk=512,least=1+int8:32"},
     {"ef", "ef:0.5+sign:128"},
 };
 

@@ -8,7 +8,10 @@
  *     wire:   | record  | record  | ... | record                     |
  *     record: | indices of n elements (indices.c) | next stage's encoding of the k values |
  *
- *     k(n) = ratio * n rounded to nearest, halves up, at least 1, at most n
+ *     k(n) = ratio * n rounded to nearest, halves up, but at least `least`, at most n
+ *
+ * The floor is for biases and other small tensors: one per cent of them would arrive a hundred steps
+ * late, which a momentum optimizer does not forgive, and all of them cost next to nothing.
  *
  * Error: that of the next stage on the k values; all others are at most as large as the smallest
  * of these. Chosen exactly, of equal ones the first; NaN and Inf are larger than all numbers, so
@@ -23,7 +26,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { RATIO, UNIT, CHUNK };
+enum { RATIO, UNIT, CHUNK, LEAST };
 enum { UNIT_CHUNK, UNIT_TENSOR };
 
 static const struct wring_param params[] = {
@@ -37,6 +40,12 @@ static const struct wring_param params[] = {
      .help = "elements of a chunk, a power of two",
      .def = 16384,
      .min = 256,
+     .max = 65536,
+     .integer = true},
+    {.name = "least",
+     .help = "elements sent of a chunk at the least",
+     .def = 32,
+     .min = 1,
      .max = 65536,
      .integer = true},
 };
@@ -58,7 +67,8 @@ static size_t unit(const struct wring_stage *stage)
 static size_t kept(const struct wring_stage *stage, size_t n)
 {
     size_t k = (size_t)floor(stage->param[RATIO] * (double)n + 0.5);
-    return k < 1 ? 1 : wri_min(k, n);
+    size_t least = (size_t)stage->param[LEAST];
+    return wri_min(k < least ? least : k, n);
 }
 
 static size_t record_nbytes(const struct wring_stage *stage, size_t n)
