@@ -38,10 +38,10 @@ static const struct argp_option table[] = {
     {"seed", KEY_SEED, "S", 0, "Seed of the weights and of the order of samples (default 1)", 1},
     {NULL, 0, NULL, 0, "How it is trained:", 2},
     {"optimizer", KEY_OPTIMIZER, "sgd|adam", 0, "Optimizer (default sgd)", 2},
-    {"lr", KEY_LR, "X", 0, "Learning rate (default 0.05 for sgd, 0.001 for adam)", 2},
+    {"lr", KEY_LR, "X", 0, "Learning rate (default 0.03 for sgd, 0.001 for adam)", 2},
     {"momentum", KEY_MOMENTUM, "X", 0, "Momentum of sgd (default 0.9)", 2},
     {"weight-decay", KEY_DECAY, "X", 0, "Decay of the weights (default 0.0005)", 2},
-    {"batch", KEY_BATCH, "N", 0, "Samples per step, over all ranks (default 128)", 2},
+    {"batch", KEY_BATCH, "N", 0, "Samples per step, over all ranks (default 64)", 2},
     {"accumulate", KEY_ACCUMULATE, "K", 0, "Micro-steps per step (default 1)", 2},
     {"epochs", KEY_EPOCHS, "N", 0, "Passes over the data (default 5)", 2},
     {"steps", KEY_STEPS, "N", 0, "Steps, instead of --epochs", 2},
@@ -161,7 +161,7 @@ void options_parse(struct options *options, int argc, char **argv)
                                 .schedule = SCHEDULE_COSINE,
                                 .momentum = 0.9,
                                 .weight_decay = 5e-4,
-                                .batch = 128,
+                                .batch = 64,
                                 .accumulate = 1,
                                 .warmup = -1,
                                 .seed = 1};
@@ -172,5 +172,5 @@ void options_parse(struct options *options, int argc, char **argv)
     if (!options->epochs)
         options->epochs = 5;
     if (options->lr == 0)
-        options->lr = options->optimizer == OPTIMIZER_ADAM ? 0.001 : 0.05;
+        options->lr = options->optimizer == OPTIMIZER_ADAM ? 0.001 : 0.03;
 }

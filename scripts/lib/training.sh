@@ -15,7 +15,7 @@ set_up() {
 # feedback wants smaller steps than the dense gradient allows.
 options_of() {
     case $1 in
-    ef+sign) echo "--lr 0.02" ;;
+    ef+sign) echo "--lr 0.015" ;;
     esac
 }
 
