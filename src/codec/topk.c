@@ -10,8 +10,8 @@
  *
  *     k(n) = ratio * n rounded to nearest, halves up, but at least `least`, at most n
  *
- * The floor is for biases and other small tensors: one per cent of them would arrive a hundred steps
- * late, which a momentum optimizer does not forgive, and all of them cost next to nothing.
+ * The floor is for biases and other small tensors: one per cent of them would arrive a hundred
+ * steps late, which a momentum optimizer does not forgive, and all of them cost next to nothing.
  *
  * Error: that of the next stage on the k values; all others are at most as large as the smallest
  * of these. Chosen exactly, of equal ones the first; NaN and Inf are larger than all numbers, so

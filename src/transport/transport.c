@@ -5,8 +5,8 @@
  * modules.
  *
  * This file alone is compiled once per library and not in the shared object code, because only here
- * the static and the shared library differ: the build defines WRI_LINKED_<name>=1 for each module
- * that the static library holds.
+ * the static and the shared library differ: the build writes a linked.def for each, with the
+ * transports that it holds.
  */
 #include "transport/transport.h"
 
@@ -35,34 +35,34 @@ const struct wring_host_services wri_host_services = {
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* IF_LINKED(name, yes) is `yes` where WRI_LINKED_name is defined as 1, else NULL: a defined one
- * turns LINKED_1 into a comma, which shifts `yes` to the second place. */
-#define LINKED_1 ,
-#define SECOND(first, second, ...) second
-#define PICK(arguments) SECOND arguments
-#define IF_LINKED_(value, yes) IF_LINKED__(value, yes)
-#define IF_LINKED__(value, yes) PICK((LINKED_##value yes, NULL, NULL))
-#define IF_LINKED(name, yes) IF_LINKED_(WRI_LINKED_##name, yes)
-
-#define LINKED_CORE(name) &wri_transport_##name
-#define LINKED_MODULE(name) IF_LINKED(name, &wri_transport_##name)
-
-#define WRING_TRANSPORT(name, place, package)                                                      \
-    extern const struct wring_transport_ops wri_transport_##name;
-#include "transport/transports.def"
-#undef WRING_TRANSPORT
-
 struct row {
     const char *name, *package;
-    const struct wring_transport_ops *linked; /* NULL: in a module of its own */
 };
 
 static const struct row rows[] = {
-#define WRING_TRANSPORT(name, place, package) {#name, #package, LINKED_##place(name)},
+#define WRING_TRANSPORT(name, place, package) {#name, #package},
 #include "transport/transports.def"
 #undef WRING_TRANSPORT
 };
 #define NROWS (sizeof rows / sizeof rows[0])
+
+#define WRING_LINKED(name) extern const struct wring_transport_ops wri_transport_##name;
+#include "transport/linked.def"
+#undef WRING_LINKED
+
+static const struct wring_transport_ops *const linked[] = {
+#define WRING_LINKED(name) &wri_transport_##name,
+#include "transport/linked.def"
+#undef WRING_LINKED
+};
+
+static const struct wring_transport_ops *linked_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof linked / sizeof linked[0]; i++)
+        if (strcmp(linked[i]->name, name) == 0)
+            return linked[i];
+    return NULL;
+}
 
 /* Modules that are open, for the life of the process. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -171,8 +171,9 @@ static wring_status row_open(size_t index, const char *folder,
 {
     const struct row *row = &rows[index];
     wring_status status = WRING_OK;
-    if (row->linked) {
-        *ops_out = row->linked;
+    const struct wring_transport_ops *inside = linked_find(row->name);
+    if (inside != NULL) {
+        *ops_out = inside;
         return WRING_OK;
     }
     pthread_mutex_lock(&lock);

@@ -676,12 +676,3 @@ const struct wring_transport_ops wri_transport_ucx = {
     .wait = ucx_wait,
     .wake = ucx_wake,
 };
-
-#ifndef WRI_LINKED_ucx
-__attribute__((visibility("default"))) const struct wring_module wring_module = {
-    .size = sizeof(struct wring_module),
-    .abi = WRING_PLUGIN_ABI,
-    .build = WRI_BUILD_HASH,
-    .transport = &wri_transport_ucx,
-};
-#endif
