@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frame: its bytes are frozen, and no changed byte of it passes for the frame that was expected. */
+/* The frame: its bytes are frozen, and no changed byte passes for the frame that was expected. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

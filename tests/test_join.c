@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ways to find each other, each with real processes over UCX: a caller's allgather, a unique id,
- * the environment. And what is said to those who cannot.
+ * The ways to find each other, each with real processes over UCX: a caller's allgather, a unique
+ * id, the environment. And what is said to those who cannot.
  */
 #include <setjmp.h>
 #include <stdarg.h>
