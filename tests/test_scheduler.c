@@ -22,8 +22,7 @@
 #include "scheduler/scheduler.h"
 #include "simd/array.h"
 
-/* ---- the layers below
- * ---------------------------------------------------------------------------- */
+/* ---- the layers below ------------------------------------------------------------------------ */
 
 struct wring_tensor {
     size_t count;
@@ -109,8 +108,7 @@ wring_status wri_codec_accepts(const wring_codec *codec, wring_dtype dtype, wrin
     return WRING_OK;
 }
 
-/* ---- fixture
- * ------------------------------------------------------------------------------------- */
+/* ---- fixture --------------------------------------------------------------------------------- */
 
 static float grads[8][64];
 
@@ -154,8 +152,7 @@ static void assert_message(const char *part)
         fail_msg("'%s' does not say '%s'", wring_error_message(), part);
 }
 
-/* ---- buckets
- * ------------------------------------------------------------------------------------- */
+/* ---- buckets --------------------------------------------------------------------------------- */
 
 /* Counts of up to 8 float32 parameters in forward order; the segments of each bucket, in the order
  * in which they leave. Limits are in bytes, 4 a value. */
@@ -208,8 +205,7 @@ static void test_types_do_not_mix(void **state)
     wri_scheduler_destroy(scheduler);
 }
 
-/* ---- order
- * --------------------------------------------------------------------------------------- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 /* All orders of readiness of four buckets give one order on the wire, and each bucket leaves as
  * soon as it and all before it are ready. */
@@ -264,8 +260,7 @@ static void test_memory_is_sized_once(void **state)
     wri_scheduler_destroy(scheduler);
 }
 
-/* ---- accumulation
- * -------------------------------------------------------------------------------- */
+/* ---- accumulation ---------------------------------------------------------------------------- */
 
 static void test_nothing_leaves_before_the_last_micro_step(void **state)
 {

@@ -51,8 +51,7 @@ wring_status wri_scheduler_create(wring_comm *comm, const wring_scheduler_option
     return WRING_OK;
 }
 
-/* ---- registration
- * -------------------------------------------------------------------------------- */
+/* ---- registration ---------------------------------------------------------------------------- */
 
 static wring_status make_room(wring_scheduler *scheduler)
 {
@@ -116,8 +115,7 @@ wring_status wri_scheduler_add(wring_scheduler *scheduler, const char *name, wri
     return WRING_OK;
 }
 
-/* ---- sealing
- * ------------------------------------------------------------------------------------- */
+/* ---- sealing --------------------------------------------------------------------------------- */
 
 /* Run twice: to size the arena, and to hand it out. */
 static wring_segment *carve(wring_scheduler *scheduler)
@@ -148,8 +146,7 @@ static wring_status seal(wring_scheduler *scheduler)
     return WRING_OK;
 }
 
-/* ---- one step
- * ------------------------------------------------------------------------------------ */
+/* ---- one step -------------------------------------------------------------------------------- */
 
 /* Keep the first failure with its message, which later calls on this thread would overwrite. */
 static void remember(wring_scheduler *scheduler, wring_status status)
@@ -224,8 +221,7 @@ wring_status wri_scheduler_ready(wring_scheduler *scheduler, int param_index)
     return failure(scheduler);
 }
 
-/* ---- end of a micro-step
- * ------------------------------------------------------------------------- */
+/* ---- end of a micro-step --------------------------------------------------------------------- */
 
 static wring_status check_all_ready(const wring_scheduler *scheduler)
 {

@@ -470,8 +470,7 @@ static const char *const any[] = {NULL};
 static const char *const shared_memory[] = {"all", "sm", "shm", "mm", "posix", "sysv", NULL};
 static const char *const tcp[] = {"all", "tcp", NULL};
 
-/* False if the user left the transports called WORDS out: UCX then warns about settings of theirs.
- * */
+/* False if the user left the transports called WORDS out: UCX warns about settings of such. */
 static bool allowed(const char *const *words)
 {
     const char *list = getenv("UCX_TLS") ? getenv("UCX_TLS") : getenv("WRING_UCX_TLS");
@@ -483,8 +482,7 @@ static bool allowed(const char *const *words)
     return list[0] == '^' ? !named : named;
 }
 
-/* Defaults of ours, each unless the user set one of the variables. Keys are those of UCX's tables.
- * */
+/* Our defaults, each unless the user set one of the variables. Keys are those of UCX's tables. */
 static const struct {
     const char *key, *value;
     const char *variables[2];
