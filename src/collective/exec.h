@@ -85,6 +85,31 @@ wring_status wri_request_wire_nbytes(wring_comm *comm, const wring_call *call,
 /* The type in which the slot of STEP travels. */
 wring_dtype wri_step_dtype(const wring_request *request, const struct wring_step *step);
 
+/* Where the payload of a slot stands. */
+static inline unsigned char *wri_slot_payload(const struct wri_slot *slot)
+{
+    return slot->frame + WRI_FRAME_NBYTES;
+}
+
+/* The steps: each does what its enum wring_step_kind says, for one piece, at once. */
+wring_status wri_exec_encode(wring_request *request, struct wri_piece *piece,
+                             const struct wring_step *step);
+wring_status wri_exec_decode(wring_request *request, struct wri_piece *piece,
+                             const struct wring_step *step);
+void wri_exec_load(wring_request *request, struct wri_piece *piece, const struct wring_step *step);
+void wri_exec_store(wring_request *request, struct wri_piece *piece, const struct wring_step *step);
+
+/* SEND and RECV only start; the piece's list of transfers grows by one. */
+wring_status wri_exec_send(wring_request *request, struct wri_piece *piece,
+                           const struct wring_step *step);
+wring_status wri_exec_recv(wring_request *request, struct wri_piece *piece,
+                           const struct wring_step *step);
+
+/* Ask after a transfer: WRING_AGAIN while it is in flight; after WRING_OK its slot is free, or full
+ * with a frame that was checked. */
+wring_status wri_exec_reap(wring_request *request, struct wri_piece *piece,
+                           struct wri_transfer *transfer);
+
 /* Do all that can be done now; true if anything moved. Ends the request when its last piece ends,
  * or with an error. Locked. */
 bool wri_exec_advance(wring_request *request);
