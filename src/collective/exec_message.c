@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps that cross: a slot's frame is sealed and sent, or received and checked before its payload
- * is looked at. */
+/* The steps that cross: a slot's frame is sealed and sent, or received and checked before its
+ * payload is looked at. */
 #include "base/status.h"
 #include "collective/exec.h"
 
