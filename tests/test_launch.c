@@ -137,11 +137,10 @@ static void every_case(void **state)
 static void the_port_follows_from_the_job(void **state)
 {
     static const char *const jobs[] = {
-        "WORLD_SIZE=8 MASTER_ADDR=a MASTER_PORT=29500 TORCHELASTIC_RUN_ID=x RANK=",
-        "WORLD_SIZE=8 MASTER_ADDR=a MASTER_PORT=29500 TORCHELASTIC_RUN_ID=x "
-        "TORCHELASTIC_RESTART_COUNT=1 RANK=",
-        "WORLD_SIZE=8 MASTER_ADDR=a MASTER_PORT=29501 TORCHELASTIC_RUN_ID=x RANK=",
-        "WORLD_SIZE=8 MASTER_ADDR=a MASTER_PORT=29500 TORCHELASTIC_RUN_ID=y RANK=",
+        "MASTER_PORT=29500 TORCHELASTIC_RUN_ID=x",
+        "MASTER_PORT=29500 TORCHELASTIC_RUN_ID=x TORCHELASTIC_RESTART_COUNT=1",
+        "MASTER_PORT=29501 TORCHELASTIC_RUN_ID=x",
+        "MASTER_PORT=29500 TORCHELASTIC_RUN_ID=y",
     };
     struct wri_launch first[4];
     (void)state;
@@ -149,7 +148,7 @@ static void the_port_follows_from_the_job(void **state)
         for (int rank = 0; rank < 8; rank++) {
             char text[256];
             struct wri_launch launch;
-            snprintf(text, sizeof text, "%s%d", jobs[job], rank);
+            snprintf(text, sizeof text, "WORLD_SIZE=8 MASTER_ADDR=a RANK=%d %s", rank, jobs[job]);
             assert_int_equal(detect(text, &launch), WRING_OK);
             if (rank == 0)
                 first[job] = launch;
