@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Run COMMAND on N hosts that are network namespaces of this machine, joined by a bridge, each link
-# shaped to RATE both ways. Rank 0's output goes to standard output as it is, the others' too. Every
+# shaped to RATE both ways. The output of all ranks is passed on as it is. Every
 # process sees torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, ...). Exit status: the worst; 77
 # without root. Nothing outside the namespaces is touched, and they are gone afterwards.
 set -u
