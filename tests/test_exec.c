@@ -458,6 +458,55 @@ static void test_destroy_with_requests(void **state)
     group_close(&group);
 }
 
+/* B40, B44: a single rank keeps its bits, whatever the type, and nothing at all is fine too. */
+static void test_single_rank(void **state)
+{
+    (void)state;
+    wring_context *context;
+    wring_comm *comm;
+    static uint16_t send[4096], recv[4096];
+    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
+    wring_comm_options lossy = WRING_COMM_OPTIONS_INIT;
+    options.transport = "self";
+    lossy.codec = "int4";
+    assert_int_equal(wring_context_create(&options, &context), WRING_OK);
+    assert_int_equal(wring_comm_create_local(context, 1, &lossy, &comm), WRING_OK);
+    for (size_t i = 0; i < 4096; i++)
+        send[i] = (uint16_t)(i * 7);
+    for (size_t count = 0; count <= 4096; count += count < 64 ? 1 : 63) {
+        memset(recv, 0xff, sizeof(recv));
+        assert_int_equal(wring_allreduce(comm, send, recv, count, WRING_BFLOAT16, WRING_AVG),
+                         WRING_OK);
+        assert_memory_equal(send, recv, count * 2);
+        assert_true(count == 4096 || recv[count] == 0xffff);
+    }
+    assert_int_equal(wring_allreduce(comm, NULL, NULL, 0, WRING_FLOAT32, WRING_SUM), WRING_OK);
+    assert_int_equal(wring_barrier(comm), WRING_OK);
+    wring_comm_destroy(comm);
+    wring_context_destroy(context);
+}
+
+static void test_explain(void **state)
+{
+    (void)state;
+    struct group group;
+    struct gradients g;
+    wring_status status[N];
+    char *text;
+    group_open(&group, "5000");
+    gradients_open(&g, &group, "ef+topk:0.02+int8");
+    assert_int_equal(wring_comm_explain(group.comm[1], &text), WRING_OK);
+    assert_non_null(strstr(text, "layer.weight: 50000 float32, codec ef+topk:0.02+int8"));
+    assert_null(strstr(text, "last sent"));
+    free(text);
+    reduce(&group, &g, "ring", status, NULL);
+    assert_int_equal(wring_comm_explain(group.comm[1], &text), WRING_OK);
+    assert_non_null(strstr(text, "last sent by ring (named by the caller)"));
+    free(text);
+    gradients_close(&g);
+    group_close(&group);
+}
+
 /* Every rank in a thread of its own, with the progress thread beside them. */
 struct worker {
     wring_comm *comm;
@@ -520,6 +569,8 @@ int main(void)
         cmocka_unit_test(test_bad_arguments),
         cmocka_unit_test(test_operation_counter_wraps),
         cmocka_unit_test(test_destroy_with_requests),
+        cmocka_unit_test(test_single_rank),
+        cmocka_unit_test(test_explain),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
