@@ -173,6 +173,7 @@ struct wring_transport_ops {
     /* Make a sending side towards a peer's address. Does not block; errors may show at first
      * use. */
     wring_status (*peer_open)(void *endpoint, const void *address, size_t nbytes, void **peer_out);
+    /* What was sent still goes out, as far as the peer takes it before this process ends. */
     void (*peer_close)(void *peer);
 
     /* WRING_OK while the peer is not known to be lost; else its status, with message. */

@@ -215,7 +215,8 @@ WRING_API wring_status wring_comm_create_local(wring_context *context, int nrank
                                                const wring_comm_options *options,
                                                wring_comm **comms_out);
 
-/* Unfinished requests end with WRING_E_ABORTED. Tensors and schedulers must be gone. */
+/* Waits up to 2 s for the other ranks to get here too, so that nobody misses what was sent last.
+ * Unfinished requests end with WRING_E_ABORTED. Tensors and schedulers must be gone. */
 WRING_API void wring_comm_destroy(wring_comm *comm);
 
 /* This process's rank, and the number of ranks. */

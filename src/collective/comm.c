@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Life of a communicator: ranks exchange their transport addresses by whatever way the caller
- * offers and open each other. */
+ * offers and open each other; a first and a last barrier stand around what they do. */
 #include "collective/comm.h"
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/status.h"
 #include "codec/codec.h"
@@ -12,6 +13,8 @@
 
 #include <stdio.h>
 #include <string.h>
+
+#define PART_NS 2000000000 /* how long a rank that leaves waits for the others */
 
 void wri_comm_poison(wring_comm *comm, wring_status status)
 {
@@ -113,18 +116,57 @@ static wring_status join(wring_comm *comm, const struct wri_way *way)
     return status;
 }
 
-/* The first operation: moves connection set-up out of the first step and shows unreachable
- * peers. */
-static wring_status meet(wring_comm *comm)
+static wring_status start_barrier(wring_comm *comm, wring_request **request_out)
 {
     const wring_call call = {.size = sizeof(call), .kind = WRING_BARRIER};
     const struct wri_plan plan = {
         .codec = comm->codec, .piece_count = 1, .algorithm = wri_collective_find("direct")};
-    wring_request *request;
     pthread_mutex_lock(&comm->context->lock);
-    wring_status status = wri_request_start(comm, &call, &plan, &request);
+    wring_status status = wri_request_start(comm, &call, &plan, request_out);
     pthread_mutex_unlock(&comm->context->lock);
-    return status == WRING_OK ? wri_request_wait(request, NULL) : status;
+    return status;
+}
+
+/* The first operation: moves connection set-up out of the first step, shows unreachable peers. */
+static wring_status meet(wring_comm *comm)
+{
+    wring_request *request;
+    WRI_TRY(start_barrier(comm, &request));
+    WRI_TRY(wri_request_wait(request, NULL));
+    comm->met = true;
+    return WRING_OK;
+}
+
+static bool is_idle(wring_comm *comm)
+{
+    pthread_mutex_lock(&comm->context->lock);
+    const wring_request *request = comm->context->active;
+    while (request != NULL && request->comm != comm)
+        request = wri_request_next(request);
+    pthread_mutex_unlock(&comm->context->lock);
+    return request == NULL;
+}
+
+/* The last operation, if all is well: who gets through knows that everyone has received what it
+ * sent. A process that simply left might take shared memory with it that still holds a message. */
+static void part(wring_comm *comm)
+{
+    wring_context *context = comm->context;
+    wring_request *request;
+    int idle = 0;
+    if (!comm->met || comm->failed != WRING_OK || !is_idle(comm) ||
+        start_barrier(comm, &request) != WRING_OK)
+        return;
+    int64_t end = wri_clock_ns() + PART_NS;
+    pthread_mutex_lock(&context->lock);
+    context->waiters++;
+    while (!request->done && wri_clock_ns() < end)
+        wri_context_drive(context, &idle);
+    context->waiters--;
+    if (!request->done)
+        wri_exec_abort(request, wri_fail(WRING_E_TIMEOUT, "the others do not leave"));
+    pthread_mutex_unlock(&context->lock);
+    wri_request_wait(request, NULL);
 }
 
 wring_status wri_comm_create(wring_context *context, const wring_comm_options *options,
@@ -201,6 +243,7 @@ void wri_comm_destroy(wring_comm *comm)
     if (comm == NULL)
         return;
     wring_context *context = comm->context;
+    part(comm);
     pthread_mutex_lock(&context->lock);
     abort_requests(comm);
     for (int q = 0; comm->peer != NULL && q < comm->nranks; q++)

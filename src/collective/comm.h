@@ -22,6 +22,7 @@ struct wring_comm {
     wring_tensor *tensors;                        /* list, for explain */
     struct wri_arena spare;                       /* buffers of an earlier call, for the next one */
     int refs;            /* the user's, and one per request that was not waited for */
+    bool met;            /* the first barrier is through */
     wring_status failed; /* first failure, or WRING_OK; later calls return it at once */
     char failure[WRI_MESSAGE_MAX];
 };
