@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "base/memory.h"
 #include "collective/comm.h"
 #include "collective/state.h"
 #include "transport/transport.h"
@@ -507,6 +508,68 @@ static void test_explain(void **state)
     group_close(&group);
 }
 
+/* A life in which any allocation may fail: the first failing call says so, the rest is cleaned up. */
+static wring_status live(void)
+{
+    wring_context *context = NULL;
+    wring_comm *comm[2] = {NULL};
+    wring_tensor *tensor[2] = {NULL};
+    wring_request *request[2] = {NULL};
+    wring_codec *codec = NULL;
+    static float grad[2][20000];
+    const size_t shape[] = {20000};
+    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
+    wring_tensor_options spec = WRING_TENSOR_OPTIONS_INIT;
+    options.transport = "self";
+    options.caller_progress = true;
+    wring_status status = wring_context_create(&options, &context);
+    if (status == WRING_OK)
+        status = wring_comm_create_local(context, 2, NULL, comm);
+    if (status == WRING_OK)
+        status = wring_codec_create("ef+topk:0.01+int8", &codec);
+    spec.codec = codec;
+    for (int q = 0; q < 2 && status == WRING_OK; q++)
+        status = wring_tensor_create(comm[q], "w", WRING_FLOAT32, 1, shape, &spec, &tensor[q]);
+    for (int q = 0; q < 2 && status == WRING_OK; q++) {
+        wring_segment segment = {
+            .tensor = tensor[q], .send = grad[q], .recv = grad[q], .count = 20000};
+        wring_call call = WRING_CALL_INIT;
+        call.segments = &segment;
+        call.nsegments = 1;
+        call.algorithm = "direct";
+        status = wring_comm_start(comm[q], &call, &request[q]);
+    }
+    for (int q = 0; q < 2 && status == WRING_OK; q++) {
+        status = wring_request_wait(request[q], NULL);
+        request[q] = NULL;
+    }
+    wri_alloc_fail_at(0);
+    for (int q = 0; q < 2; q++) {
+        wring_tensor_destroy(tensor[q]);
+        if (request[q] != NULL) /* the other rank never started */
+            assert_int_equal(wring_request_wait(request[q], NULL), WRING_E_ABORTED);
+        wring_comm_destroy(comm[q]);
+    }
+    wring_codec_destroy(codec);
+    wring_context_destroy(context);
+    return status;
+}
+
+static void test_every_allocation_may_fail(void **state)
+{
+    (void)state;
+    wring_status status = WRING_E_MEMORY;
+    uint64_t n = 0;
+    while (status != WRING_OK && n < 200) {
+        wri_alloc_fail_at(++n);
+        status = live();
+        if (status != WRING_OK)
+            assert_int_equal(status, WRING_E_MEMORY);
+    }
+    assert_int_equal(status, WRING_OK);
+    assert_true(n > 10);
+}
+
 /* Every rank in a thread of its own, with the progress thread beside them. */
 struct worker {
     wring_comm *comm;
@@ -571,6 +634,7 @@ int main(void)
         cmocka_unit_test(test_destroy_with_requests),
         cmocka_unit_test(test_single_rank),
         cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

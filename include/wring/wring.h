@@ -216,7 +216,7 @@ WRING_API wring_status wring_comm_create_local(wring_context *context, int nrank
                                                wring_comm **comms_out);
 
 /* Waits up to 2 s for the other ranks to get here too, so that nobody misses what was sent last.
- * Unfinished requests end with WRING_E_ABORTED. Tensors and schedulers must be gone. */
+ * Unfinished requests end with WRING_E_ABORTED. Tensors may be destroyed before or after. */
 WRING_API void wring_comm_destroy(wring_comm *comm);
 
 /* This process's rank, and the number of ranks. */
@@ -268,7 +268,7 @@ WRING_API wring_status wring_tensor_create(wring_comm *comm, const char *name, w
                                            int ndim, const size_t *shape,
                                            const wring_tensor_options *options,
                                            wring_tensor **tensor_out);
-WRING_API void wring_tensor_destroy(wring_tensor *tensor);
+WRING_API void wring_tensor_destroy(wring_tensor *tensor); /* ends calls that use it: E_ABORTED */
 
 /* Elements of the tensor, and bytes of state that it holds. */
 WRING_API size_t wring_tensor_count(const wring_tensor *tensor);

@@ -21,7 +21,7 @@ struct wring_comm {
     uint64_t last_good;                           /* operations that ended well */
     wring_tensor *tensors;                        /* list, for explain */
     struct wri_arena spare;                       /* buffers of an earlier call, for the next one */
-    int refs;            /* the user's, and one per request that was not waited for */
+    int refs;            /* the user's, one per tensor and per request not waited for */
     bool met;            /* the first barrier is through */
     wring_status failed; /* first failure, or WRING_OK; later calls return it at once */
     char failure[WRI_MESSAGE_MAX];

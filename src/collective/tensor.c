@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "codec/codec.h"
+#include "collective/exec.h"
 #include "collective/state.h"
 
 #include <stdio.h>
@@ -80,6 +81,7 @@ wring_status wri_tensor_create(wring_comm *comm, const char *name, wring_dtype d
         taken |= other->id == tensor->id;
     tensor->next = comm->tensors;
     comm->tensors = tensor;
+    comm->refs++;
     pthread_mutex_unlock(&comm->context->lock);
     if (taken) {
         wri_tensor_destroy(tensor);
@@ -89,16 +91,36 @@ wring_status wri_tensor_create(wring_comm *comm, const char *name, wring_dtype d
     return WRING_OK;
 }
 
+/* A call that still uses the tensor cannot go on without it. */
+static void abort_calls(const wring_tensor *tensor)
+{
+    wring_request *next;
+    for (wring_request *request = tensor->comm->context->active; request; request = next) {
+        next = wri_request_next(request);
+        bool uses = false;
+        for (size_t i = 0; i < request->nsegments; i++)
+            uses |= request->segment[i].tensor == tensor;
+        if (uses)
+            wri_exec_abort(request,
+                           wri_fail(WRING_E_ABORTED, "tensor '%s' was destroyed", tensor->name));
+    }
+}
+
 void wri_tensor_destroy(wring_tensor *tensor)
 {
     if (tensor == NULL)
         return;
-    pthread_mutex_lock(&tensor->comm->context->lock);
-    wring_tensor **link = &tensor->comm->tensors;
+    wring_comm *comm = tensor->comm;
+    wring_context *context = comm->context;
+    pthread_mutex_lock(&context->lock);
+    if (tensor->busy)
+        abort_calls(tensor);
+    wring_tensor **link = &comm->tensors;
     while (*link != tensor)
         link = &(*link)->next;
     *link = tensor->next;
-    pthread_mutex_unlock(&tensor->comm->context->lock);
+    wri_comm_release(comm);
+    pthread_mutex_unlock(&context->lock);
     residual_close(&tensor->local);
     residual_close(&tensor->owner);
     wri_free(tensor->name);
