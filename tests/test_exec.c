@@ -508,7 +508,7 @@ static void test_explain(void **state)
     group_close(&group);
 }
 
-/* A life in which any allocation may fail: the first failing call says so, the rest is cleaned up. */
+/* A life in which any allocation may fail: the first failing call says so, the rest cleans up. */
 static wring_status live(void)
 {
     wring_context *context = NULL;
