@@ -56,7 +56,6 @@ static wring_status comm_open(wring_context *context, int rank, int nranks,
     pthread_mutex_lock(&context->lock);
     if (status == WRING_OK)
         status = context->transport->endpoint_open(context->link, &comm->endpoint);
-    context->ncomms++;
     pthread_mutex_unlock(&context->lock);
     if (status != WRING_OK) {
         wri_comm_destroy(comm);
@@ -255,7 +254,6 @@ void wri_comm_destroy(wring_comm *comm)
     wri_codec_destroy(comm->codec);
     comm->peer = NULL;
     comm->codec = NULL;
-    context->ncomms--;
     wri_comm_release(comm);
     pthread_mutex_unlock(&context->lock);
 }

@@ -23,13 +23,11 @@ struct wring_context {
     pthread_cond_t work; /* the thread has something to do: requests and no waiter, or stop */
     pthread_t thread;
     bool threaded, stop;
-    int waiters;    /* callers that drive progress themselves */
-    int sleepers;   /* drivers inside transport->wait */
-    int spin_limit; /* idle polls before sleeping */
-    size_t ncomms;
-    wring_request *active; /* started and unfinished, in order of start */
-    wring_request
-        *buried; /* freed by the user, but the transport may still write to their buffers */
+    int waiters;                /* callers that drive progress themselves */
+    int sleepers;               /* drivers inside transport->wait */
+    int spin_limit;             /* idle polls before sleeping */
+    wring_request *active;      /* started and unfinished, in order of start */
+    wring_request *buried;      /* given back by the user, but not yet by the transport */
     int listen_fd, listen_port; /* of a unique id that waits for its communicator; -1 if none */
 };
 

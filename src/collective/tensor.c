@@ -144,11 +144,6 @@ const wring_codec *wri_tensor_codec(const wring_tensor *tensor)
     return tensor->codec;
 }
 
-wring_dtype wri_tensor_dtype(const wring_tensor *tensor)
-{
-    return tensor->dtype;
-}
-
 wring_status wri_tensor_residual(const wring_tensor *tensor, float *dst, size_t count)
 {
     if (count != tensor->count)

@@ -15,8 +15,7 @@ wring_status wri_tensor_residual(const wring_tensor *tensor, float *dst, size_t 
 
 wring_status wri_tensor_explain(wring_comm *comm, char **text_out);
 
-/* The codec that calls on the tensor use, and its type. */
+/* The codec that calls on the tensor use. */
 const wring_codec *wri_tensor_codec(const wring_tensor *tensor);
-wring_dtype wri_tensor_dtype(const wring_tensor *tensor);
 
 #endif
