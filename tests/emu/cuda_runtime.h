@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * CUDA on the host, for tests: the part of the runtime API and of the device language that our .cu
- * files use. A translation unit compiled with this folder in front of the include path needs neither
- * nvcc nor a GPU. Kernels are started with cudaLaunchKernelEx, which is plain C++ on both sides.
+ * files use. A translation unit compiled with this folder in front of the include path needs no
+ * nvcc and no GPU. Kernels are started with cudaLaunchKernelEx, which is plain C++ on both sides.
  *
  * A block's threads are fibers that run one at a time, in an order shuffled by seed, and change at
  * barriers and warp collectives. What a GPU would not tell is reported and makes the launch fail:
@@ -144,7 +144,9 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEven
 
 struct dim3 {
     unsigned x, y, z;
-    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+    {
+    }
 };
 struct uint3 {
     unsigned x, y, z;
@@ -244,8 +246,8 @@ static inline T __shfl_xor_sync(unsigned mask, T value, int with, int width = wa
 {
     const uint64_t *all = emu_warp(mask, emu_pack(value), "__shfl_xor_sync");
     unsigned from = emu_lane() ^ (unsigned)with;
-    return emu_unpack<T>(all[from / (unsigned)width > emu_lane() / (unsigned)width ? emu_lane()
-                                                                                 : from]);
+    return emu_unpack<T>(
+        all[from / (unsigned)width > emu_lane() / (unsigned)width ? emu_lane() : from]);
 }
 template <typename T>
 static inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = warpSize)
@@ -335,7 +337,9 @@ static inline void __threadfence_system()
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
-static inline void __threadfence_block() {}
+static inline void __threadfence_block()
+{
+}
 
 static inline int __popc(unsigned x)
 {
@@ -413,7 +417,8 @@ template <typename T> static inline cudaError_t cudaMalloc(T **block, size_t nby
 {
     return cudaMalloc((void **)block, nbytes);
 }
-template <typename T> static inline cudaError_t cudaHostAlloc(T **block, size_t nbytes, unsigned flags)
+template <typename T>
+static inline cudaError_t cudaHostAlloc(T **block, size_t nbytes, unsigned flags)
 {
     return cudaHostAlloc((void **)block, nbytes, flags);
 }
