@@ -4,10 +4,10 @@
 . "$WRING_SOURCE/tests/lib/train.sh" || exit 1
 
 run none --spawn 2 --steps 30 --codec none
-check 'list(s["none"]) == "ranks model parameters codec algorithm steps train_loss test_accuracy seconds \
+check 'list(s["none"]) == "ranks model device parameters codec algorithm steps train_loss test_accuracy seconds \
 seconds_compute seconds_exposed_comm dense_bytes_per_step wire_bytes_per_step ratio digest \
 replicas_equal".split()' none
-check '(s["none"]["ranks"], s["none"]["model"], s["none"]["steps"]) == (2, "mlp", 30)' none
+check '(s["none"]["ranks"], s["none"]["model"], s["none"]["device"], s["none"]["steps"]) == (2, "mlp", "cpu", 30)' none
 check 's["none"]["parameters"] == 784 * 256 + 256 + 256 * 128 + 128 + 128 * 10 + 10' none
 check 's["none"]["replicas_equal"] is True and len(s["none"]["digest"]) == 16' none
 check 'len(loss["none"]) == 30 and sum(loss["none"][-5:]) < 0.7 * sum(loss["none"][:5])' none

@@ -119,12 +119,6 @@ void dataset_load(struct dataset *dataset, const char *folder, const char *stem)
     load_labels(dataset, folder, stem);
 }
 
-void dataset_free(struct dataset *dataset)
-{
-    free(dataset->pixels);
-    free(dataset->labels);
-}
-
 void dataset_normaliser(const struct dataset *dataset, float table[256])
 {
     uint64_t sum = 0, squares = 0; /* exact: at most 2^33 pixels of 16 bits squared */
@@ -138,18 +132,6 @@ void dataset_normaliser(const struct dataset *dataset, float table[256])
     double scale = variance > 0 ? 1 / sqrt(variance) : 1; /* images of one colour carry nothing */
     for (int value = 0; value < 256; value++)
         table[value] = (float)((value - mean) * scale);
-}
-
-void dataset_gather(const struct dataset *dataset, const float table[256], const uint32_t *index,
-                    size_t first, size_t count, float *input, uint8_t *labels)
-{
-    for (size_t i = 0; i < count; i++) {
-        size_t sample = index ? index[first + i] : first + i;
-        const uint8_t *pixels = dataset->pixels + sample * IMAGE_PIXELS;
-        for (size_t p = 0; p < IMAGE_PIXELS; p++)
-            input[i * IMAGE_PIXELS + p] = table[pixels[p]];
-        labels[i] = dataset->labels[sample];
-    }
 }
 
 void epoch_order(uint32_t *order, size_t count, uint64_t seed, uint64_t epoch)

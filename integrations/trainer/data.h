@@ -16,19 +16,13 @@ struct dataset {
     uint8_t *labels; /* count, each below CLASSES */
 };
 
-/* Read FOLDER/STEM-images-idx3-ubyte and -labels-idx1-ubyte, gzipped or not. Dies on a missing,
- * short or foreign file, naming it. */
+/* Read FOLDER/STEM-images-idx3-ubyte and -labels-idx1-ubyte, gzipped or not, into memory that
+ * malloc() gave. Dies on a missing, short or foreign file, naming it. */
 void dataset_load(struct dataset *dataset, const char *folder, const char *stem);
-void dataset_free(struct dataset *dataset);
 
 /* Pixel value -> network input: shifted and scaled so that DATASET's pixels have mean 0,
  * variance 1. */
 void dataset_normaliser(const struct dataset *dataset, float table[256]);
-
-/* Gather COUNT images into INPUT (count x 28 x 28) and LABELS. INDEX NULL takes the images from
- * FIRST on, else those numbered INDEX[first..first+count). */
-void dataset_gather(const struct dataset *dataset, const float table[256], const uint32_t *index,
-                    size_t first, size_t count, float *input, uint8_t *labels);
 
 /* The order of samples in an epoch: ORDER[0..count) becomes a permutation that depends on SEED and
  * EPOCH alone, so that any number of ranks walks through the same one. */

@@ -5,12 +5,12 @@
  *     y   batch x out
  *     dx, dy              derivative of the loss by x and y
  *
- * Layers keep no state between calls but their parameters; what backward needs is given to it. */
+ * Layers keep no state between calls but their parameters; what backward needs is given to it.
+ * Here is what they look like. What they compute is the device's: device.h. */
 #ifndef TRAINER_LAYER_H
 #define TRAINER_LAYER_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 struct shape {
     size_t channels, height, width;
@@ -30,36 +30,26 @@ struct parameter {
     float *value, *grad;
 };
 
+enum layer_kind {
+    LAYER_DENSE, /* y = x W' + b; the input is taken as a vector */
+    LAYER_CONV,  /* 3 x 3, stride 1, zero padding: same height and width */
+    LAYER_POOL,  /* average of 2 x 2, stride 2 */
+    LAYER_ELU,   /* y = x, for x < 0 exp(x) - 1 */
+    LAYER_KINDS
+};
+#define LAYER_TAPS 9 /* weights of a convolution, per channel in and out */
+
 struct layer {
-    const struct layer_ops *ops;
+    enum layer_kind kind;
     struct shape in, out;
     struct parameter weight, bias;
-    float *scratch;
+    float *scratch; /* as much as the device asked for */
 };
 
-struct layer_ops {
-    const char *name;
+extern const char *const layer_names[LAYER_KINDS];
 
-    /* Size of the output, of the parameters and, in floats, of the scratch memory for an input of
-     * layer->in. WIDTH is the number of channels or features wanted. */
-    void (*plan)(struct layer *layer, size_t width, size_t *scratch_out);
-
-    void (*forward)(const struct layer *layer, size_t batch, const float *x, float *y);
-
-    /* Set the gradients of the parameters and, unless DX is NULL, DX. */
-    void (*backward)(const struct layer *layer, size_t batch, const float *x, const float *y,
-                     const float *dy, float *dx);
-};
-
-extern const struct layer_ops layer_dense; /* y = x W' + b; the input is taken as a vector */
-extern const struct layer_ops layer_conv; /* 3 x 3, stride 1, zero padding: same height and width */
-extern const struct layer_ops layer_pool; /* average of 2 x 2, stride 2 */
-extern const struct layer_ops layer_elu;  /* y = x, for x < 0 exp(x) - 1 */
-
-/* Softmax and cross-entropy. LOGITS is batch x classes. Returns the sum over the batch of -log
- * p(label) and, unless DLOGITS is NULL, writes there the derivative of the *mean* over the batch.
- * Adds to *CORRECT_OUT, unless NULL, the number of samples whose largest logit is the label's. */
-double softmax_loss(size_t batch, size_t classes, const float *logits, const uint8_t *labels,
-                    float *dlogits, size_t *correct_out);
+/* Size of the output and of the parameters of a layer of KIND for an input of IN. WIDTH is the
+ * number of channels or features wanted. */
+void layer_plan(struct layer *layer, enum layer_kind kind, struct shape in, size_t width);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wring-train: the order of things. What can be refused without the other ranks is refused first,
  * so that a mistake on the command line is reported once and not by every process. */
+#include "device.h"
 #include "options.h"
 #include "program.h"
 #include "report.h"
@@ -28,6 +29,7 @@ int main(int argc, char **argv)
     options_parse(&options, argc, argv);
     char *codec = sync_codec_text(options.codec);
     char *algorithm = sync_algorithm_text(options.algorithm);
+    const struct device_ops *ops = device_find(options.device);
     if (options.spawn) {
         spawn_if_asked(argc, argv);
         die("--spawn cannot be abbreviated");
@@ -35,14 +37,18 @@ int main(int argc, char **argv)
 
     struct sync sync;
     sync_open(&sync, codec, algorithm);
+    struct device *device = device_open(ops, sync.local_rank);
     openblas_set_num_threads(blas_threads(sync.local_nranks));
 
-    struct summary summary = {
-        .model = model_names[options.model], .codec = codec, .algorithm = algorithm};
-    train(&options, &sync, &summary);
+    struct summary summary = {.model = model_names[options.model],
+                              .device = ops->name,
+                              .codec = codec,
+                              .algorithm = algorithm};
+    train(&options, device, &sync, &summary);
     if (sync.rank == 0)
         report_summary(&summary, options.json);
     sync_close(&sync);
+    ops->close(device); /* after wring, which knows its stream */
     free(codec);
     free(algorithm);
     if (!summary.replicas_equal)

@@ -3,11 +3,12 @@
 #ifndef TRAINER_MODEL_H
 #define TRAINER_MODEL_H
 
-#include "layer.h"
+#include "device.h"
 
 #define LAYERS_MAX 16
 
 struct model {
+    struct device *device; /* all arrays below are its */
     size_t nlayers, batch; /* BATCH: samples that the memory is for */
     struct layer layers[LAYERS_MAX];
 
@@ -26,21 +27,23 @@ struct model {
 /* Names of the models, NULL at the end; the index is what model_create() takes. */
 extern const char *const model_names[];
 
-/* Allocate model number KIND for micro-batches of at most BATCH images, weights drawn from SEED. */
-void model_create(struct model *model, int kind, size_t batch, uint64_t seed);
+/* Allocate model number KIND on DEVICE for micro-batches of at most BATCH images, weights drawn
+ * from SEED. */
+void model_create(struct model *model, struct device *device, int kind, size_t batch,
+                  uint64_t seed);
 void model_destroy(struct model *model);
 
 /* Logits (count x CLASSES, inside the model) of the COUNT <= batch images in activation[0]. */
 const float *model_forward(struct model *model, size_t count);
 
-/* Told that the gradient of parameters[INDEX] is complete, while backward goes on below it. */
+/* Told that the gradient of parameters[INDEX] is complete, or will be when the device has done what
+ * was enqueued so far, while backward goes on below it. */
 typedef void (*model_ready_fn)(void *arg, int index);
 
 /* After model_forward(): the gradient of the mean loss over the COUNT images, last layer first.
- * READY is called for each parameter as soon as its gradient stands. Returns the sum of the losses.
- */
-double model_backward(struct model *model, size_t count, const uint8_t *labels,
-                      model_ready_fn ready, void *arg);
+ * READY is called for each parameter as soon as its gradient stands. The losses go to SCORE. */
+void model_backward(struct model *model, size_t count, const uint8_t *labels, struct score *score,
+                    model_ready_fn ready, void *arg);
 
 /* XXH3 of all parameters: equal on all ranks of a healthy run. */
 uint64_t model_digest(const struct model *model);

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SGD with momentum (as PyTorch: v = m v + g, w -= lr v) and Adam (Kingma and Ba, 2015) with
- * decoupled weight decay (Loshchilov and Hutter, 2019). Everything is element by element in a fixed
- * order, so replicas with equal gradients stay equal bit for bit. */
+ * decoupled weight decay (Loshchilov and Hutter, 2019), as numbers for the device's loops. */
 #include "optimizer.h"
 
-#include "program.h"
-
 #include <math.h>
-#include <stdlib.h>
 
 #define BETA1 0.9
 #define BETA2 0.999
@@ -21,52 +17,42 @@ void optimizer_create(struct optimizer *optimizer, enum optimizer_kind kind, dou
 {
     *optimizer = (struct optimizer){
         .kind = kind, .momentum = (float)momentum, .weight_decay = (float)weight_decay};
-    optimizer->first = must_alloc(model->count, sizeof(float));
+    optimizer->first = device_alloc(model->device, model->count, sizeof(float));
     if (kind == OPTIMIZER_ADAM)
-        optimizer->second = must_alloc(model->count, sizeof(float));
+        optimizer->second = device_alloc(model->device, model->count, sizeof(float));
 }
 
-void optimizer_destroy(struct optimizer *optimizer)
+void optimizer_destroy(struct optimizer *optimizer, const struct model *model)
 {
-    free(optimizer->first);
-    free(optimizer->second);
+    model->device->ops->free(model->device, optimizer->first);
+    model->device->ops->free(model->device, optimizer->second);
 }
 
-static void sgd(const struct parameter *p, float *velocity, float lr, float momentum, float decay)
+static struct adam_step adam_step(const struct optimizer *optimizer, float lr, float decay)
 {
-    for (size_t i = 0; i < p->count; i++) {
-        velocity[i] = momentum * velocity[i] + (p->grad[i] + decay * p->value[i]);
-        p->value[i] -= lr * velocity[i];
-    }
-}
-
-static void adam(const struct parameter *p, float *first, float *second, float lr, float decay,
-                 size_t steps)
-{
-    const float beta1 = (float)BETA1, beta2 = (float)BETA2;
-    float rate = (float)(lr / (1 - pow(BETA1, (double)steps)));
-    float scale = (float)(1 / (1 - pow(BETA2, (double)steps)));
-    for (size_t i = 0; i < p->count; i++) {
-        float g = p->grad[i];
-        first[i] = beta1 * first[i] + (1 - beta1) * g;
-        second[i] = beta2 * second[i] + (1 - beta2) * g * g;
-        p->value[i] -= lr * decay * p->value[i];
-        p->value[i] -= rate * first[i] / (sqrtf(scale * second[i]) + EPSILON);
-    }
+    double steps = (double)optimizer->steps;
+    return (struct adam_step){.beta1 = (float)BETA1,
+                              .beta2 = (float)BETA2,
+                              .epsilon = EPSILON,
+                              .rate = (float)(lr / (1 - pow(BETA1, steps))),
+                              .scale = (float)(1 / (1 - pow(BETA2, steps))),
+                              .shrink = lr * decay};
 }
 
 void optimizer_step(struct optimizer *optimizer, struct model *model, double lr)
 {
+    struct device *device = model->device;
     optimizer->steps++;
     for (int i = 0; i < model->nparameters; i++) {
         const struct parameter *p = model->parameters[i];
         size_t offset = (size_t)(p->value - model->values);
         float decay = p->ndim > 1 ? optimizer->weight_decay : 0;
         if (optimizer->kind == OPTIMIZER_SGD)
-            sgd(p, optimizer->first + offset, (float)lr, optimizer->momentum, decay);
+            device->ops->sgd(device, (struct sgd_step){(float)lr, optimizer->momentum, decay},
+                             p->count, p->value, p->grad, optimizer->first + offset);
         else
-            adam(p, optimizer->first + offset, optimizer->second + offset, (float)lr, decay,
-                 optimizer->steps);
+            device->ops->adam(device, adam_step(optimizer, (float)lr, decay), p->count, p->value,
+                              p->grad, optimizer->first + offset, optimizer->second + offset);
     }
 }
 

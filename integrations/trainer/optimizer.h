@@ -18,7 +18,7 @@ struct optimizer {
 /* MOMENTUM is SGD's; Adam's two are fixed at 0.9 and 0.999. */
 void optimizer_create(struct optimizer *optimizer, enum optimizer_kind kind, double momentum,
                       double weight_decay, const struct model *model);
-void optimizer_destroy(struct optimizer *optimizer);
+void optimizer_destroy(struct optimizer *optimizer, const struct model *model);
 
 /* Change the model's values by its gradients. SGD: the decay is added to the gradient. Adam: it is
  * taken off the weights (AdamW). Biases do not decay. */

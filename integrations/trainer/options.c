@@ -12,6 +12,7 @@
 enum key {
     KEY_MODEL = 256,
     KEY_DATA,
+    KEY_DEVICE,
     KEY_OPTIMIZER,
     KEY_LR,
     KEY_MOMENTUM,
@@ -35,6 +36,10 @@ static const struct argp_option table[] = {
     {NULL, 0, NULL, 0, "What is trained:", 1},
     {"model", KEY_MODEL, "mlp|cnn", 0, "Network (default cnn)", 1},
     {"data", KEY_DATA, "PATH", 0, "Folder of the four IDX files (default " DATA_FOLDER ")", 1},
+    {"device", KEY_DEVICE, "cpu|cuda", 0,
+     "Where it is trained (default cpu); with cuda, each rank of a host takes a GPU of its own as "
+     "far as there are",
+     1},
     {"seed", KEY_SEED, "S", 0, "Seed of the weights and of the order of samples (default 1)", 1},
     {NULL, 0, NULL, 0, "How it is trained:", 2},
     {"optimizer", KEY_OPTIMIZER, "sgd|adam", 0, "Optimizer (default sgd)", 2},
@@ -72,6 +77,9 @@ static error_t parse_model_and_reports(int key, char *arg, struct options *o)
         return 0;
     case KEY_DATA:
         o->data = arg;
+        return 0;
+    case KEY_DEVICE:
+        o->device = parse_word("--device", arg, device_names);
         return 0;
     case KEY_SEED:
         o->seed = (uint64_t)parse_int("--seed", arg, 0, LONG_MAX);

@@ -9,6 +9,7 @@
 
 struct options {
     int model;        /* index into model_names */
+    int device;       /* index into device_names */
     const char *data; /* folder of the four IDX files */
 
     enum optimizer_kind optimizer;

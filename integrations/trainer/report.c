@@ -39,9 +39,9 @@ static void print_json(const struct summary *s)
     char digest[17];
     snprintf(digest, sizeof digest, "%016llx", (unsigned long long)s->digest);
     print_line(stdout,
-               json_pack("{s:i, s:s, s:I, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                         "s:s, s:b}",
-                         "ranks", s->ranks, "model", s->model, "parameters",
+               json_pack("{s:i, s:s, s:s, s:I, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+                         "s:o, s:s, s:b}",
+                         "ranks", s->ranks, "model", s->model, "device", s->device, "parameters",
                          (json_int_t)s->parameters, "codec", s->codec, "algorithm", s->algorithm,
                          "steps", (json_int_t)s->steps, "train_loss", number(s->train_loss),
                          "test_accuracy", number(s->test_accuracy), "seconds", number(s->seconds),
@@ -54,8 +54,8 @@ static void print_json(const struct summary *s)
 
 static void print_text(const struct summary *s)
 {
-    printf("%s, %zu parameters, %d rank%s, codec %s, algorithm %s\n", s->model, s->parameters,
-           s->ranks, s->ranks == 1 ? "" : "s", s->codec, s->algorithm);
+    printf("%s, %zu parameters, %d rank%s on %s, codec %s, algorithm %s\n", s->model, s->parameters,
+           s->ranks, s->ranks == 1 ? "" : "s", s->device, s->codec, s->algorithm);
     printf("  test accuracy %.2f %%, train loss %.4f after %zu steps\n", 100 * s->test_accuracy,
            s->train_loss, s->steps);
     printf("  %.1f s: %.1f s compute, %.1f s waiting for communication\n", s->seconds,

@@ -11,7 +11,7 @@
 /* Losses are means over samples, bytes are those of one rank, seconds those of rank 0. */
 struct summary {
     int ranks;
-    const char *model, *codec, *algorithm;
+    const char *model, *device, *codec, *algorithm;
     size_t parameters, steps;
     double train_loss;    /* mean of the last steps, 100 at most */
     double test_accuracy; /* 0..1 */

@@ -4,6 +4,7 @@
 #include "sync.h"
 
 #include "program.h"
+#include "setting.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,20 +25,9 @@ static char *copy(const char *text)
     return text_copy;
 }
 
-/* Current value of a setting of wring. */
-static char *setting(const char *name)
-{
-    wring_info info;
-    for (size_t i = 0; wring_info_get(WRING_INFO_SETTING, i, &info); i++) {
-        if (strcmp(info.name, name) == 0)
-            return copy(info.value);
-    }
-    die("this wring has no setting %s; trainer and library are of different versions", name);
-}
-
 char *sync_codec_text(const char *spec)
 {
-    char *text = spec ? copy(spec) : setting("WRING_CODEC");
+    char *text = spec ? copy(spec) : setting_text("WRING_CODEC");
     wring_codec *codec;
     check(wring_codec_create(text, &codec), "--codec");
     wring_codec_destroy(codec);
@@ -46,7 +36,7 @@ char *sync_codec_text(const char *spec)
 
 char *sync_algorithm_text(const char *algorithm)
 {
-    char *text = algorithm ? copy(algorithm) : setting("WRING_ALGORITHM");
+    char *text = algorithm ? copy(algorithm) : setting_text("WRING_ALGORITHM");
     char known[256] = "auto";
     wring_info info;
     bool found = strcmp(text, "auto") == 0;
@@ -60,18 +50,18 @@ char *sync_algorithm_text(const char *algorithm)
     return text;
 }
 
-static int count_local(struct sync *sync)
+static void count_local(struct sync *sync)
 {
     char host[256] = "";
     gethostname(host, sizeof host - 1);
     uint64_t mine = XXH3_64bits(host, strlen(host));
     uint64_t *all = must_alloc((size_t)sync->nranks, sizeof *all);
     check(wring_allgather(sync->comm, &mine, all, 1, WRING_INT64), "exchanging host names");
-    int local = 0;
-    for (int rank = 0; rank < sync->nranks; rank++)
-        local += all[rank] == mine;
+    for (int rank = 0; rank < sync->nranks; rank++) {
+        sync->local_rank += all[rank] == mine && rank < sync->rank;
+        sync->local_nranks += all[rank] == mine;
+    }
     free(all);
-    return local;
 }
 
 /* No launcher that wring knows has set its variables. */
@@ -80,40 +70,84 @@ static bool is_alone(void)
     return !getenv("WRING_SIZE") && !getenv("WORLD_SIZE") && !getenv("OMPI_COMM_WORLD_SIZE");
 }
 
+/* NCCL moves device memory only. */
+static bool takes_host_memory(void)
+{
+    char *transport = setting_text("WRING_TRANSPORT");
+    bool takes = strcmp(transport, "nccl") != 0;
+    free(transport);
+    return takes;
+}
+
+static wring_context *open_context(const char *transport)
+{
+    wring_context *context;
+    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
+    options.transport = transport;
+    check(wring_context_create(&options, &context), "starting wring");
+    return context;
+}
+
 void sync_open(struct sync *sync, const char *codec, const char *algorithm)
 {
     bool alone = is_alone();
-    *sync = (struct sync){0};
-    wring_context_options context_options = WRING_CONTEXT_OPTIONS_INIT;
-    context_options.transport = alone ? "self" : NULL;
-    check(wring_context_create(&context_options, &sync->context), "starting wring");
+    *sync = (struct sync){.algorithm = algorithm};
     check(wring_codec_create(codec, &sync->codec), "--codec");
+    sync->split = !alone && !takes_host_memory();
+    sync->context = open_context(alone ? "self" : sync->split ? "ucx" : NULL);
     wring_comm_options options = WRING_COMM_OPTIONS_INIT;
     options.codec = "none";
-    options.algorithm = algorithm;
+    options.algorithm = sync->split ? "auto" : algorithm;
     check(alone ? wring_comm_create_local(sync->context, 1, &options, &sync->comm)
                 : wring_comm_create(sync->context, &options, &sync->comm),
           "joining the other ranks");
     sync->rank = wring_comm_rank(sync->comm);
     sync->nranks = wring_comm_size(sync->comm);
-    sync->local_nranks = count_local(sync);
+    count_local(sync);
 }
 
 void sync_close(struct sync *sync)
 {
     wring_scheduler_destroy(sync->scheduler);
     wring_codec_destroy(sync->codec);
+    wring_comm_destroy(sync->gradient_comm);
+    wring_context_destroy(sync->gradient_context);
     wring_comm_destroy(sync->comm);
     wring_context_destroy(sync->context);
 }
 
+/* A wring_allgather_fn: a communicator helps the ranks of another one find each other. */
+static int gather_bytes(void *arg, const void *send, void *recv, size_t nbytes)
+{
+    return wring_allgather(arg, send, recv, nbytes, WRING_UINT8) != WRING_OK;
+}
+
+static void open_gradient_comm(struct sync *sync)
+{
+    wring_comm_options options = WRING_COMM_OPTIONS_INIT;
+    options.rank = sync->rank;
+    options.nranks = sync->nranks;
+    options.allgather = gather_bytes;
+    options.allgather_arg = sync->comm;
+    options.codec = "none";
+    options.algorithm = sync->algorithm;
+    sync->gradient_context = open_context(NULL);
+    check(wring_comm_create(sync->gradient_context, &options, &sync->gradient_comm),
+          "joining the other ranks");
+}
+
 void sync_register(struct sync *sync, const struct model *model, size_t accumulate)
 {
+    if (sync->split)
+        open_gradient_comm(sync);
+    sync->device = model->device;
     wring_scheduler_options options = WRING_SCHEDULER_OPTIONS_INIT;
     options.accumulate = (int)accumulate;
     options.op = WRING_AVG;
     options.codec = sync->codec;
-    check(wring_scheduler_create(sync->comm, &options, &sync->scheduler), "creating the scheduler");
+    check(wring_scheduler_create(sync->split ? sync->gradient_comm : sync->comm, &options,
+                                 &sync->scheduler),
+          "creating the scheduler");
     for (int i = 0; i < model->nparameters; i++) {
         const struct parameter *p = model->parameters[i];
         int number;
@@ -126,6 +160,7 @@ void sync_register(struct sync *sync, const struct model *model, size_t accumula
 void sync_ready(void *arg, int parameter)
 {
     struct sync *sync = arg;
+    device_wait(sync->device); /* the scheduler knows no streams yet, and host memory only */
     check(wring_scheduler_ready(sync->scheduler, parameter), "sending a gradient");
 }
 

@@ -22,22 +22,26 @@
 
 /* A step as it is told to the log, once its loss is known over all ranks. */
 struct record {
-    double loss, lr;
+    double lr;
     uint64_t wire_nbytes;
 };
 
 struct run {
     const struct options *options;
     struct sync *sync;
-    struct dataset data, test;
-    float normaliser[256];
+    struct device *device;
     struct model model;
     struct optimizer optimizer;
 
     size_t steps, steps_per_epoch, warmup;
     size_t per_rank, micro; /* samples of a rank in a step, and in a micro-step */
-    uint32_t *order;        /* of the samples in the current epoch */
-    uint8_t *labels;        /* of the current micro-batch */
+
+    /* In the device's memory. */
+    struct dataset data, test;
+    float *normaliser;
+    uint32_t *order;      /* of the samples in the current epoch */
+    uint8_t *labels;      /* of the current micro-batch */
+    struct score *scores; /* of the steps in the window, and one of the evaluation */
 
     struct record window[WINDOW]; /* steps not yet in the log */
     size_t in_window;
@@ -76,17 +80,29 @@ static void cut_batch(struct run *run)
     run->warmup = o->warmup < 0 ? run->steps / 20 : (size_t)o->warmup;
 }
 
-static void open_run(struct run *run, const struct options *options, struct sync *sync)
+static void load(struct run *run)
 {
-    *run = (struct run){.options = options, .sync = sync};
-    dataset_load(&run->data, options->data, "train");
-    dataset_load(&run->test, options->data, "t10k");
-    dataset_normaliser(&run->data, run->normaliser);
+    float normaliser[256];
+    dataset_load(&run->data, run->options->data, "train");
+    dataset_load(&run->test, run->options->data, "t10k");
+    dataset_normaliser(&run->data, normaliser);
+    run->normaliser = device_alloc(run->device, 256, sizeof(float));
+    run->device->ops->put(run->device, run->normaliser, normaliser, sizeof normaliser);
+    device_take(run->device, &run->data);
+    device_take(run->device, &run->test);
+}
+
+static void open_run(struct run *run, const struct options *options, struct device *device,
+                     struct sync *sync)
+{
+    *run = (struct run){.options = options, .sync = sync, .device = device};
+    load(run);
     cut_batch(run);
     size_t memory = run->micro > EVALUATED ? run->micro : EVALUATED;
-    run->order = must_alloc(run->data.count, sizeof *run->order);
-    run->labels = must_alloc(memory, sizeof *run->labels);
-    model_create(&run->model, options->model, memory, options->seed);
+    run->order = device_alloc(device, run->data.count, sizeof *run->order);
+    run->labels = device_alloc(device, memory, sizeof *run->labels);
+    run->scores = device_alloc(device, WINDOW + 1, sizeof *run->scores);
+    model_create(&run->model, device, options->model, memory, options->seed);
     optimizer_create(&run->optimizer, options->optimizer, options->momentum, options->weight_decay,
                      &run->model);
     sync_register(sync, &run->model, options->accumulate);
@@ -99,22 +115,32 @@ static void close_run(struct run *run)
 {
     progress_end(&run->progress);
     report_log_close(run->log, run->options->log);
-    optimizer_destroy(&run->optimizer);
+    optimizer_destroy(&run->optimizer, &run->model);
     model_destroy(&run->model);
-    free(run->labels);
-    free(run->order);
-    dataset_free(&run->test);
-    dataset_free(&run->data);
+    void *blocks[] = {run->scores, run->labels, run->order, run->normaliser};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        run->device->ops->free(run->device, blocks[i]);
+    device_drop(run->device, &run->test);
+    device_drop(run->device, &run->data);
 }
 
-/* Gradient of one micro-batch, from sample FIRST of the order on; returns the sum of its losses.
- * The gradients leave as they become ready, below the rest of backward. */
-static double micro_step(struct run *run, size_t first)
+static void begin_epoch(struct run *run, uint64_t epoch)
 {
-    dataset_gather(&run->data, run->normaliser, run->order, first, run->micro,
-                   run->model.activation[0], run->labels);
+    size_t count = run->data.count;
+    uint32_t *order = must_alloc(count, sizeof *order);
+    epoch_order(order, count, run->options->seed, epoch);
+    run->device->ops->put(run->device, run->order, order, count * sizeof *order);
+    free(order);
+}
+
+/* Gradient of one micro-batch, from sample FIRST of the order on. The gradients leave as they
+ * become ready, below the rest of backward. */
+static void micro_step(struct run *run, size_t first, struct score *score)
+{
+    run->device->ops->gather(run->device, &run->data, run->normaliser, run->order, first,
+                             run->micro, run->model.activation[0], run->labels);
     model_forward(&run->model, run->micro);
-    return model_backward(&run->model, run->micro, run->labels, sync_ready, run->sync);
+    model_backward(&run->model, run->micro, run->labels, score, sync_ready, run->sync);
 }
 
 /* Count what the step sent; a gradient that is not finite ends the run on all ranks. */
@@ -132,16 +158,17 @@ static void account(struct run *run, size_t step, const wring_result *result)
 static void train_step(struct run *run, size_t step)
 {
     const struct options *o = run->options;
+    struct score *score = &run->scores[run->in_window];
     struct record *record = &run->window[run->in_window++];
     double started = now_s(), exposed = 0;
     size_t batch = step % run->steps_per_epoch;
     if (batch == 0 || step == 0)
-        epoch_order(run->order, run->data.count, o->seed, step / run->steps_per_epoch);
+        begin_epoch(run, step / run->steps_per_epoch);
     size_t first = batch * o->batch + (size_t)run->sync->rank * run->per_rank;
     wring_result result = {0};
-    double loss = 0;
     for (size_t k = 0; k < o->accumulate; k++) {
-        loss += micro_step(run, first + k * run->micro);
+        micro_step(run, first + k * run->micro, score);
+        device_wait(run->device); /* the gradients are on their way; this tells the times apart */
         double waiting = now_s();
         result = sync_finish(run->sync);
         exposed += now_s() - waiting;
@@ -149,17 +176,28 @@ static void train_step(struct run *run, size_t step)
     account(run, step, &result);
     double lr = o->lr * schedule_factor(o->schedule, step, run->steps, run->warmup);
     optimizer_step(&run->optimizer, &run->model, lr);
-    *record = (struct record){loss / (double)o->batch, lr, result.wire_nbytes};
+    *record = (struct record){lr, result.wire_nbytes};
     run->exposed_s += exposed;
     run->compute_s += now_s() - started - exposed;
+}
+
+/* Fetch COUNT scores FROM the device, where they begin again at 0. */
+static void take_scores(struct run *run, struct score *from, struct score *scores_out, size_t count)
+{
+    static const struct score zero[WINDOW];
+    run->device->ops->get(run->device, scores_out, from, count * sizeof *from);
+    run->device->ops->put(run->device, from, zero, count * sizeof *from);
+    device_wait(run->device);
 }
 
 /* Sum the losses of the window over ranks and log them; DONE steps are finished. */
 static void flush_window(struct run *run, size_t done)
 {
+    struct score scores[WINDOW];
     double losses[WINDOW];
+    take_scores(run, run->scores, scores, run->in_window);
     for (size_t i = 0; i < run->in_window; i++)
-        losses[i] = run->window[i].loss;
+        losses[i] = scores[i].loss / (double)run->options->batch;
     sync_sum(run->sync, losses, run->in_window);
     size_t first = done - run->in_window;
     for (size_t i = 0; i < run->in_window; i++) {
@@ -173,19 +211,19 @@ static void flush_window(struct run *run, size_t done)
 /* Each rank takes every nranks-th stretch of the test set. */
 static void evaluate(struct run *run, size_t done)
 {
-    double sums[2] = {0, 0}; /* correct, loss */
+    struct score *score = &run->scores[WINDOW], sum;
     size_t stride = (size_t)run->sync->nranks * EVALUATED;
     for (size_t first = (size_t)run->sync->rank * EVALUATED; first < run->test.count;
          first += stride) {
         size_t left = run->test.count - first;
         size_t count = left < EVALUATED ? left : EVALUATED;
-        size_t correct = 0;
-        dataset_gather(&run->test, run->normaliser, NULL, first, count, run->model.activation[0],
-                       run->labels);
+        run->device->ops->gather(run->device, &run->test, run->normaliser, NULL, first, count,
+                                 run->model.activation[0], run->labels);
         const float *logits = model_forward(&run->model, count);
-        sums[1] += softmax_loss(count, CLASSES, logits, run->labels, NULL, &correct);
-        sums[0] += (double)correct;
+        run->device->ops->softmax(run->device, count, CLASSES, logits, run->labels, NULL, score);
     }
+    take_scores(run, score, &sum, 1);
+    double sums[2] = {(double)sum.correct, sum.loss};
     sync_sum(run->sync, sums, 2);
     run->accuracy = sums[0] / (double)run->test.count;
     run->test_loss = sums[1] / (double)run->test.count;
@@ -228,10 +266,11 @@ static void summarise(struct run *run, struct summary *summary)
     summary->replicas_equal = sync_all_equal(run->sync, summary->digest);
 }
 
-void train(const struct options *options, struct sync *sync, struct summary *summary)
+void train(const struct options *options, struct device *device, struct sync *sync,
+           struct summary *summary)
 {
     struct run run;
-    open_run(&run, options, sync);
+    open_run(&run, options, device, sync);
     size_t every = options->eval_every ? options->eval_every : run.steps_per_epoch;
     for (size_t step = 0; step < run.steps; step++) {
         train_step(&run, step);

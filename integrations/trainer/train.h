@@ -8,7 +8,8 @@
 #include "sync.h"
 
 /* Load the data, train, evaluate, compare the replicas. Every rank calls; SUMMARY is the same on
- * all but for the seconds. Its texts for model, codec and algorithm are left to the caller. */
-void train(const struct options *options, struct sync *sync, struct summary *summary);
+ * all but for the seconds. Its texts are left to the caller. */
+void train(const struct options *options, struct device *device, struct sync *sync,
+           struct summary *summary);
 
 #endif

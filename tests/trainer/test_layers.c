@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer's arithmetic: each layer's derivative against differences of its forward pass, the
- * convolution against its definition, the order of samples, the schedules. Values are small
- * binary fractions, so that all but elu and softmax must be exact. */
+/* The trainer's arithmetic on each device of the build: each layer's derivative against
+ * differences of its forward pass, the convolution against its definition, the steps of the
+ * optimizers; the order of samples, the schedules. Values are small binary fractions, so that all
+ * but elu and softmax must be exact. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #include "data.h"
+#include "device.h"
 #include "layer.h"
 #include "optimizer.h"
 #include "program.h"
@@ -20,14 +22,16 @@
 
 #define BATCH 2
 
+static struct device *device; /* under test */
+
 static const struct layer_case {
-    const struct layer_ops *ops;
+    enum layer_kind kind;
     struct shape in;
     size_t width;
 } cases[] = {
-    {&layer_dense, {3, 1, 1}, 5}, {&layer_dense, {2, 3, 4}, 1}, {&layer_conv, {1, 6, 4}, 3},
-    {&layer_conv, {3, 4, 7}, 2},  {&layer_conv, {2, 1, 1}, 1},  {&layer_conv, {1, 1, 5}, 2},
-    {&layer_pool, {3, 6, 4}, 0},
+    {LAYER_DENSE, {3, 1, 1}, 5}, {LAYER_DENSE, {2, 3, 4}, 1}, {LAYER_CONV, {1, 6, 4}, 3},
+    {LAYER_CONV, {3, 4, 7}, 2},  {LAYER_CONV, {2, 1, 1}, 1},  {LAYER_CONV, {1, 1, 5}, 2},
+    {LAYER_POOL, {3, 6, 4}, 0},
 };
 #define NCASES (sizeof cases / sizeof *cases)
 
@@ -38,75 +42,113 @@ static void fill(float *x, size_t n, uint64_t stream)
         x[i] = (float)random_below(random_bits(1, stream, i), 66) - 32.5f;
 }
 
-struct fixture {
-    struct layer layer;
-    size_t nx, ny;
-    float *x, *y, *dx, *dy;
+/* An array on the host and its like on the device. */
+struct array {
+    size_t count;
+    float *host, *there;
 };
 
-static void open_parameter(struct parameter *p, uint64_t stream)
+static void open_array(struct array *a, size_t count, uint64_t stream)
 {
-    p->value = must_alloc(p->count, sizeof(float));
-    p->grad = must_alloc(p->count, sizeof(float));
-    fill(p->value, p->count, stream);
-    fill(p->grad, p->count, stream + 1); /* backward must set, not add */
+    *a = (struct array){count, must_alloc(count, sizeof(float)), NULL};
+    a->there = device_alloc(device, count, sizeof(float));
+    fill(a->host, count, stream);
 }
+
+static void close_array(struct array *a)
+{
+    free(a->host);
+    device->ops->free(device, a->there);
+}
+
+static void put(const struct array *a)
+{
+    device->ops->put(device, a->there, a->host, a->count * sizeof(float));
+}
+
+static void get(struct array *a)
+{
+    device->ops->get(device, a->host, a->there, a->count * sizeof(float));
+    device_wait(device);
+}
+
+enum { X, Y, DX, DY, WEIGHT, WEIGHT_GRAD, BIAS, BIAS_GRAD, ARRAYS };
+
+struct fixture {
+    const struct layer_ops *ops;
+    struct layer layer;
+    struct array array[ARRAYS];
+};
 
 static void open_fixture(struct fixture *f, const struct layer_case *c)
 {
-    size_t scratch;
-    f->layer = (struct layer){.ops = c->ops, .in = c->in};
-    c->ops->plan(&f->layer, c->width, &scratch);
-    f->layer.scratch = must_alloc(scratch, sizeof(float));
-    open_parameter(&f->layer.weight, 10);
-    open_parameter(&f->layer.bias, 20);
-    f->nx = BATCH * shape_count(f->layer.in);
-    f->ny = BATCH * shape_count(f->layer.out);
-    f->x = must_alloc(f->nx, sizeof(float));
-    f->y = must_alloc(f->ny, sizeof(float));
-    f->dx = must_alloc(f->nx, sizeof(float));
-    f->dy = must_alloc(f->ny, sizeof(float));
-    fill(f->x, f->nx, 30);
-    fill(f->dy, f->ny, 40);
-    fill(f->dx, f->nx, 50);
+    layer_plan(&f->layer, c->kind, c->in, c->width);
+    f->ops = device->ops->layer[c->kind];
+    size_t scratch = f->ops->scratch ? f->ops->scratch(&f->layer, BATCH) : 0;
+    f->layer.scratch = device_alloc(device, scratch, sizeof(float));
+    size_t nx = BATCH * shape_count(f->layer.in), ny = BATCH * shape_count(f->layer.out);
+    size_t weights = f->layer.weight.count, biases = f->layer.bias.count;
+    const size_t counts[ARRAYS] = {nx, ny, nx, ny, weights, weights, biases, biases};
+    for (size_t i = 0; i < ARRAYS; i++) /* filled, because backward must set and not add */
+        open_array(&f->array[i], counts[i], 10 * (i + 1));
+    f->layer.weight.value = f->array[WEIGHT].there;
+    f->layer.weight.grad = f->array[WEIGHT_GRAD].there;
+    f->layer.bias.value = f->array[BIAS].there;
+    f->layer.bias.grad = f->array[BIAS_GRAD].there;
+    for (size_t i = 0; i < ARRAYS; i++)
+        put(&f->array[i]);
 }
 
 static void close_fixture(struct fixture *f)
 {
-    float *blocks[] = {f->layer.scratch,
-                       f->layer.weight.value,
-                       f->layer.weight.grad,
-                       f->layer.bias.value,
-                       f->layer.bias.grad,
-                       f->x,
-                       f->y,
-                       f->dx,
-                       f->dy};
-    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
-        free(blocks[i]);
+    for (size_t i = 0; i < ARRAYS; i++)
+        close_array(&f->array[i]);
+    device->ops->free(device, f->layer.scratch);
+}
+
+static void run_forward(struct fixture *f)
+{
+    f->ops->forward(device, &f->layer, BATCH, f->array[X].there, f->array[Y].there);
+    get(&f->array[Y]);
+}
+
+static void run_backward(struct fixture *f)
+{
+    f->ops->backward(device, &f->layer, BATCH, f->array[X].there, f->array[Y].there,
+                     f->array[DY].there, f->array[DX].there);
+    for (size_t i = 0; i < ARRAYS; i++)
+        get(&f->array[i]);
 }
 
 /* The scalar whose derivative by y is dy. */
 static double objective(struct fixture *f)
 {
-    f->layer.ops->forward(&f->layer, BATCH, f->x, f->y);
+    run_forward(f);
     double sum = 0;
-    for (size_t i = 0; i < f->ny; i++)
-        sum += (double)f->dy[i] * (double)f->y[i];
+    for (size_t i = 0; i < f->array[Y].count; i++)
+        sum += (double)f->array[DY].host[i] * (double)f->array[Y].host[i];
     return sum;
 }
 
-/* GRAD against central differences of the objective. */
-static void check_derivative(struct fixture *f, float *value, const float *grad, size_t n)
+static double objective_at(struct fixture *f, struct array *value, size_t i, float x)
 {
-    for (size_t i = 0; i < n; i++) {
-        float kept = value[i];
-        value[i] = kept + 0.25f;
-        double up = objective(f);
-        value[i] = kept - 0.25f;
-        double down = objective(f);
-        value[i] = kept;
-        assert_true((up - down) / 0.5 == (double)grad[i]);
+    float kept = value->host[i];
+    value->host[i] = x;
+    put(value);
+    value->host[i] = kept;
+    double result = objective(f);
+    put(value);
+    return result;
+}
+
+/* GRAD against central differences of the objective. */
+static void check_derivative(struct fixture *f, int value, int grad)
+{
+    struct array *at = &f->array[value];
+    for (size_t i = 0; i < at->count; i++) {
+        double up = objective_at(f, at, i, at->host[i] + 0.25f);
+        double down = objective_at(f, at, i, at->host[i] - 0.25f);
+        assert_true((up - down) / 0.5 == (double)f->array[grad].host[i]);
     }
 }
 
@@ -116,23 +158,22 @@ static void test_derivatives(void **state)
     for (size_t i = 0; i < NCASES; i++) {
         struct fixture f;
         open_fixture(&f, &cases[i]);
-        objective(&f);
-        f.layer.ops->backward(&f.layer, BATCH, f.x, f.y, f.dy, f.dx);
-        check_derivative(&f, f.x, f.dx, f.nx);
-        check_derivative(&f, f.layer.weight.value, f.layer.weight.grad, f.layer.weight.count);
-        check_derivative(&f, f.layer.bias.value, f.layer.bias.grad, f.layer.bias.count);
+        run_forward(&f);
+        run_backward(&f);
+        check_derivative(&f, X, DX);
+        check_derivative(&f, WEIGHT, WEIGHT_GRAD);
+        check_derivative(&f, BIAS, BIAS_GRAD);
         close_fixture(&f);
     }
 }
 
 /* One output pixel by the definition. */
-static float conv_pixel(const struct layer *layer, const float *x, size_t out, long row,
-                        long column)
+static float conv_pixel(const struct fixture *f, const float *x, size_t out, long row, long column)
 {
-    long height = (long)layer->in.height, width = (long)layer->in.width;
-    float sum = layer->bias.value[out];
-    const float *w = layer->weight.value + out * layer->weight.shape[1];
-    for (size_t c = 0; c < layer->in.channels; c++) {
+    long height = (long)f->layer.in.height, width = (long)f->layer.in.width;
+    float sum = f->array[BIAS].host[out];
+    const float *w = f->array[WEIGHT].host + out * f->layer.weight.shape[1];
+    for (size_t c = 0; c < f->layer.in.channels; c++) {
         for (long tap = 0; tap < 9; tap++, w++) {
             long r = row + tap / 3 - 1, k = column + tap % 3 - 1;
             if (r >= 0 && r < height && k >= 0 && k < width)
@@ -146,18 +187,18 @@ static void test_convolution(void **state)
 {
     (void)state;
     for (size_t i = 0; i < NCASES; i++) {
-        if (cases[i].ops != &layer_conv)
+        if (cases[i].kind != LAYER_CONV)
             continue;
         struct fixture f;
         open_fixture(&f, &cases[i]);
-        f.layer.ops->forward(&f.layer, BATCH, f.x, f.y);
+        run_forward(&f);
         size_t width = f.layer.out.width, pixels = f.layer.out.height * width;
-        for (size_t j = 0; j < f.ny; j++) {
+        for (size_t j = 0; j < f.array[Y].count; j++) {
             size_t image = j / (f.layer.out.channels * pixels);
-            float want = conv_pixel(&f.layer, f.x + image * shape_count(f.layer.in),
+            float want = conv_pixel(&f, f.array[X].host + image * shape_count(f.layer.in),
                                     j / pixels % f.layer.out.channels, (long)(j % pixels / width),
                                     (long)(j % width));
-            assert_true(f.y[j] == want);
+            assert_true(f.array[Y].host[j] == want);
         }
         close_fixture(&f);
     }
@@ -166,35 +207,162 @@ static void test_convolution(void **state)
 static void test_elu(void **state)
 {
     (void)state;
-    struct layer layer = {.in = {1, 2, 2}};
-    const float x[4] = {-20, -0.5f, 0, 3}, dy[4] = {2, 2, 2, 2};
-    float y[4], dx[4];
-    layer_elu.forward(&layer, 1, x, y);
-    layer_elu.backward(&layer, 1, x, y, dy, dx);
+    const float x[4] = {-20, -0.5f, 0, 3};
+    struct fixture f;
+    open_fixture(&f, &(struct layer_case){LAYER_ELU, {1, 1, 2}, 0});
+    memcpy(f.array[X].host, x, sizeof x);
+    put(&f.array[X]);
+    run_forward(&f);
+    run_backward(&f);
     for (size_t i = 0; i < 4; i++) {
-        assert_true(fabs((double)y[i] - (x[i] < 0 ? expm1(x[i]) : x[i])) < 1e-7);
-        assert_true(fabs((double)dx[i] - (x[i] < 0 ? 2 * exp(x[i]) : 2)) < 1e-6);
+        float y = f.array[Y].host[i], slope = f.array[DX].host[i] / f.array[DY].host[i];
+        assert_true(fabs((double)y - (x[i] < 0 ? expm1(x[i]) : x[i])) < 1e-7);
+        assert_true(fabs((double)slope - (x[i] < 0 ? exp(x[i]) : 1)) < 1e-6);
     }
+    close_fixture(&f);
+}
+
+/* Scores of COUNT samples of 3 classes, whose derivative goes to DZ, unless NULL. */
+static struct score softmax(const float *z, const uint8_t *labels, size_t count, float *dz)
+{
+    struct score score;
+    struct array logits, grad;
+    uint8_t *labels_there = device_alloc(device, count, 1);
+    struct score *score_there = device_alloc(device, 1, sizeof score);
+    open_array(&logits, 3 * count, 1);
+    open_array(&grad, 3 * count, 2);
+    memcpy(logits.host, z, 3 * count * sizeof *z);
+    put(&logits);
+    device->ops->put(device, labels_there, labels, count);
+    device->ops->softmax(device, count, 3, logits.there, labels_there, dz ? grad.there : NULL,
+                         score_there);
+    device->ops->get(device, &score, score_there, sizeof score);
+    get(&grad);
+    if (dz)
+        memcpy(dz, grad.host, 3 * count * sizeof *dz);
+    close_array(&logits);
+    close_array(&grad);
+    device->ops->free(device, labels_there);
+    device->ops->free(device, score_there);
+    return score;
 }
 
 static void test_softmax(void **state)
 {
     (void)state;
     const uint8_t labels[2] = {2, 0};
-    float z[6] = {1000, 999, 1001, -3, 0.5f, 2}, dz[6], ignored[6];
-    size_t correct = 0;
-    double loss = softmax_loss(2, 3, z, labels, dz, &correct);
-    assert_true(fabs(loss - (0.40760596 + 5.20690693)) < 1e-5);
-    assert_int_equal(correct, 1);
+    float z[6] = {1000, 999, 1001, -3, 0.5f, 2}, dz[6];
+    struct score score = softmax(z, labels, 2, dz);
+    assert_true(fabs(score.loss - (0.40760596 + 5.20690693)) < 1e-5);
+    assert_int_equal(score.correct, 1);
     for (size_t i = 3; i < 6; i++) {
         float kept = z[i];
         z[i] = kept + 0.01f;
-        double up = softmax_loss(2, 3, z, labels, ignored, NULL);
+        double up = softmax(z, labels, 2, NULL).loss;
         z[i] = kept - 0.01f;
-        double down = softmax_loss(2, 3, z, labels, ignored, NULL);
+        double down = softmax(z, labels, 2, NULL).loss;
         z[i] = kept;
         assert_true(fabs((up - down) / 0.02 / 2 - (double)dz[i]) < 1e-4); /* of the mean over 2 */
     }
+}
+
+/* More samples than a device has threads for. */
+static void test_many_losses(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    static float z[3 * N];
+    static uint8_t labels[N];
+    double loss = 0;
+    for (size_t i = 0; i < N; i++) {
+        labels[i] = (uint8_t)(i % 3);
+        z[3 * i + i % 2] = 1; /* the largest is the label's for i % 6 == 0, 1 */
+        loss += log(2 + exp(1.0)) - (i % 3 == i % 2);
+    }
+    struct score score = softmax(z, labels, N, NULL);
+    assert_true(fabs(score.loss - loss) < 1e-3);
+    assert_int_equal(score.correct, 2 * (N / 6) + 2);
+}
+
+static void test_gather(void **state)
+{
+    (void)state;
+    enum { COUNT = 5, CHOSEN = 3 };
+    struct dataset data = {COUNT, must_alloc(COUNT, IMAGE_PIXELS), must_alloc(COUNT, 1)};
+    const uint32_t index[1 + CHOSEN] = {1, 4, 0, 4};
+    uint8_t labels[CHOSEN];
+    struct array table, input;
+    open_array(&table, 256, 1);
+    open_array(&input, (size_t)CHOSEN * IMAGE_PIXELS, 2);
+    for (size_t i = 0; i < (size_t)COUNT * IMAGE_PIXELS; i++)
+        data.pixels[i] = (uint8_t)(i / IMAGE_PIXELS + i);
+    for (size_t i = 0; i < COUNT; i++)
+        data.labels[i] = (uint8_t)(i + 3);
+    uint8_t *labels_there = device_alloc(device, CHOSEN, 1);
+    uint32_t *index_there = device_alloc(device, 1 + CHOSEN, sizeof *index);
+    device->ops->put(device, index_there, index, sizeof index);
+    put(&table);
+    device_take(device, &data);
+    for (int indexed = 0; indexed < 2; indexed++) {
+        device->ops->gather(device, &data, table.there, indexed ? index_there : NULL, 1, CHOSEN,
+                            input.there, labels_there);
+        device->ops->get(device, labels, labels_there, sizeof labels);
+        get(&input);
+        for (size_t i = 0; i < input.count; i++) {
+            size_t sample = i / IMAGE_PIXELS, from = indexed ? index[1 + sample] : 1 + sample;
+            size_t pixel = from * IMAGE_PIXELS + i % IMAGE_PIXELS;
+            assert_true(input.host[i] == table.host[(uint8_t)(from + pixel)]);
+            assert_int_equal(labels[sample], from + 3);
+        }
+    }
+    device_drop(device, &data);
+    device->ops->free(device, labels_there);
+    device->ops->free(device, index_there);
+    close_array(&table);
+    close_array(&input);
+}
+
+/* Both steps against the same in double. */
+static void test_steps(void **state)
+{
+    (void)state;
+    enum { N = 5000, VALUE, GRAD, FIRST, SECOND };
+    struct array a[SECOND + 1];
+    for (size_t i = VALUE; i <= SECOND; i++) {
+        open_array(&a[i], N, i);
+        put(&a[i]);
+    }
+    const struct sgd_step sgd = {0.5f, 0.75f, 0.25f};
+    device->ops->sgd(device, sgd, N, a[VALUE].there, a[GRAD].there, a[FIRST].there);
+    static float kept[SECOND + 1][N];
+    for (size_t i = VALUE; i <= SECOND; i++) {
+        memcpy(kept[i], a[i].host, sizeof kept[i]);
+        get(&a[i]);
+    }
+    for (size_t i = 0; i < N; i++) {
+        float velocity = 0.75f * kept[FIRST][i] + (kept[GRAD][i] + 0.25f * kept[VALUE][i]);
+        assert_true(a[FIRST].host[i] == velocity);
+        assert_true(a[VALUE].host[i] == kept[VALUE][i] - 0.5f * velocity);
+    }
+    for (size_t i = 0; i < N; i++)
+        kept[SECOND][i] = a[SECOND].host[i] = fabsf(a[SECOND].host[i]);
+    put(&a[SECOND]);
+    memcpy(kept[VALUE], a[VALUE].host, sizeof kept[VALUE]);
+    memcpy(kept[FIRST], a[FIRST].host, sizeof kept[FIRST]);
+    const struct adam_step adam = {0.5f, 0.75f, 1e-8f, 0.125f, 2, 0.25f};
+    device->ops->adam(device, adam, N, a[VALUE].there, a[GRAD].there, a[FIRST].there,
+                      a[SECOND].there);
+    for (size_t i = VALUE; i <= SECOND; i++)
+        get(&a[i]);
+    for (size_t i = 0; i < N; i++) {
+        double g = kept[GRAD][i], first = 0.5 * kept[FIRST][i] + 0.5 * g;
+        double second = 0.75 * kept[SECOND][i] + 0.25 * g * g;
+        double value = 0.75 * kept[VALUE][i] - 0.125 * first / (sqrt(2 * second) + 1e-8);
+        assert_true(a[FIRST].host[i] == first && fabs(a[SECOND].host[i] - second) < 1e-4);
+        assert_true(fabs(a[VALUE].host[i] - value) < 1e-5);
+    }
+    for (size_t i = VALUE; i <= SECOND; i++)
+        close_array(&a[i]);
 }
 
 static void test_epoch_order(void **state)
@@ -233,12 +401,29 @@ static void test_schedule(void **state)
     }
 }
 
-int main(void)
+static int test_device(int kind)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_derivatives), cmocka_unit_test(test_convolution),
         cmocka_unit_test(test_elu),         cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_epoch_order), cmocka_unit_test(test_schedule),
+        cmocka_unit_test(test_many_losses), cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_steps),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct device_ops *ops = device_find(kind);
+    device = device_open(ops, 0);
+    int failed = cmocka_run_group_tests_name(ops->name, tests, NULL, NULL);
+    ops->close(device);
+    return failed;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_epoch_order),
+        cmocka_unit_test(test_schedule),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    for (int kind = 0; kind < DEVICES; kind++)
+        failed += test_device(kind);
+    return failed;
 }

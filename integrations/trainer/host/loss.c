@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Softmax with cross-entropy: the largest logit is subtracted first, so that exp() cannot overflow.
  */
-#include "layer.h"
+#include "host.h"
 
 #include <math.h>
 
@@ -24,17 +24,17 @@ static double sample_loss(const float *z, size_t n, size_t label, float max, flo
     return log((double)sum) - (double)(z[label] - max);
 }
 
-double softmax_loss(size_t batch, size_t classes, const float *logits, const uint8_t *labels,
-                    float *dlogits, size_t *correct_out)
+void host_softmax(struct device *device, size_t batch, size_t classes, const float *logits,
+                  const uint8_t *labels, float *dlogits, struct score *score)
 {
+    (void)device;
     double loss = 0;
     for (size_t i = 0; i < batch; i++) {
         const float *z = logits + i * classes;
         size_t best = largest(z, classes);
         loss += sample_loss(z, classes, labels[i], z[best], 1.0f / (float)batch,
                             dlogits ? dlogits + i * classes : NULL);
-        if (correct_out)
-            *correct_out += best == labels[i];
+        score->correct += best == labels[i];
     }
-    return loss;
+    score->loss += loss;
 }

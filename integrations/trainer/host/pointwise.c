@@ -4,21 +4,14 @@
  * there, a sum that was rounded otherwise can send the gradient of a sample another way, and runs
  * that should agree to 1e-7 part by 1e-3 within 50 steps. Comparing 1 rank with N would prove
  * little. */
-#include "layer.h"
+#include "host.h"
 
-#include <assert.h>
 #include <math.h>
 
-static void pool_plan(struct layer *layer, size_t width, size_t *scratch_out)
+static void pool_forward(struct device *device, const struct layer *layer, size_t batch,
+                         const float *x, float *y)
 {
-    (void)width;
-    assert(layer->in.height % 2 == 0 && layer->in.width % 2 == 0);
-    layer->out = (struct shape){layer->in.channels, layer->in.height / 2, layer->in.width / 2};
-    *scratch_out = 0;
-}
-
-static void pool_forward(const struct layer *layer, size_t batch, const float *x, float *y)
-{
+    (void)device;
     size_t width = layer->in.width, half = layer->out.width;
     size_t rows = batch * layer->out.channels * layer->out.height;
     for (size_t row = 0; row < rows; row++) {
@@ -29,9 +22,10 @@ static void pool_forward(const struct layer *layer, size_t batch, const float *x
     }
 }
 
-static void pool_backward(const struct layer *layer, size_t batch, const float *x, const float *y,
-                          const float *dy, float *dx)
+static void pool_backward(struct device *device, const struct layer *layer, size_t batch,
+                          const float *x, const float *y, const float *dy, float *dx)
 {
+    (void)device;
     (void)x;
     (void)y;
     size_t width = layer->in.width, half = layer->out.width;
@@ -44,28 +38,24 @@ static void pool_backward(const struct layer *layer, size_t batch, const float *
     }
 }
 
-static void elu_plan(struct layer *layer, size_t width, size_t *scratch_out)
+static void elu_forward(struct device *device, const struct layer *layer, size_t batch,
+                        const float *x, float *y)
 {
-    (void)width;
-    layer->out = layer->in;
-    *scratch_out = 0;
-}
-
-static void elu_forward(const struct layer *layer, size_t batch, const float *x, float *y)
-{
+    (void)device;
     size_t n = batch * shape_count(layer->in);
     for (size_t i = 0; i < n; i++)
         y[i] = x[i] < 0 ? expf(x[i]) - 1 : x[i];
 }
 
-static void elu_backward(const struct layer *layer, size_t batch, const float *x, const float *y,
-                         const float *dy, float *dx)
+static void elu_backward(struct device *device, const struct layer *layer, size_t batch,
+                         const float *x, const float *y, const float *dy, float *dx)
 {
+    (void)device;
     (void)x;
     size_t n = batch * shape_count(layer->in);
     for (size_t i = 0; i < n; i++)
         dx[i] = dy[i] * (y[i] < 0 ? y[i] + 1 : 1);
 }
 
-const struct layer_ops layer_pool = {"pool", pool_plan, pool_forward, pool_backward};
-const struct layer_ops layer_elu = {"elu", elu_plan, elu_forward, elu_backward};
+const struct layer_ops host_pool = {NULL, pool_forward, pool_backward};
+const struct layer_ops host_elu = {NULL, elu_forward, elu_backward};

@@ -10,20 +10,15 @@
  * Image by image, because col then stays in the cache. It is made again in backward, which is
  * cheaper than to fetch it from memory. A shifted plane is one contiguous copy in which only the
  * column that wrapped around the image's edge must be set to zero. */
-#include "layer.h"
+#include "host.h"
 
 #include <cblas.h>
 #include <string.h>
 
-#define TAPS 9
-
-static void plan(struct layer *layer, size_t width, size_t *scratch_out)
+static size_t scratch(const struct layer *layer, size_t batch)
 {
-    size_t in = layer->in.channels * TAPS;
-    layer->out = (struct shape){width, layer->in.height, layer->in.width};
-    layer->weight = (struct parameter){.ndim = 2, .shape = {width, in}, .count = width * in};
-    layer->bias = (struct parameter){.ndim = 1, .shape = {width}, .count = width};
-    *scratch_out = in * layer->in.height * layer->in.width;
+    (void)batch;
+    return shape_count(layer->in) * LAYER_TAPS;
 }
 
 /* Where a plane shifted by tap 0..8 overlaps itself: destination pixels FIRST..LAST-1 take source
@@ -56,10 +51,10 @@ static void zero_column(struct shape s, float *plane, long column)
 static void image_to_columns(struct shape s, const float *image, float *col)
 {
     size_t pixels = s.height * s.width;
-    for (size_t row = 0; row < s.channels * TAPS; row++) {
-        const float *src = image + row / TAPS * pixels;
+    for (size_t row = 0; row < s.channels * LAYER_TAPS; row++) {
+        const float *src = image + row / LAYER_TAPS * pixels;
         float *dst = col + row * pixels;
-        struct shift shift = shift_of(s, row % TAPS);
+        struct shift shift = shift_of(s, row % LAYER_TAPS);
         memset(dst, 0, (size_t)shift.first * sizeof *dst);
         memcpy(dst + shift.first, src + shift.first + shift.offset,
                (size_t)(shift.last - shift.first) * sizeof *dst);
@@ -73,10 +68,10 @@ static void columns_to_image(struct shape s, float *col, float *image)
 {
     size_t pixels = s.height * s.width;
     memset(image, 0, shape_count(s) * sizeof *image);
-    for (size_t row = 0; row < s.channels * TAPS; row++) {
-        float *dst = image + row / TAPS * pixels;
+    for (size_t row = 0; row < s.channels * LAYER_TAPS; row++) {
+        float *dst = image + row / LAYER_TAPS * pixels;
         float *src = col + row * pixels;
-        struct shift shift = shift_of(s, row % TAPS);
+        struct shift shift = shift_of(s, row % LAYER_TAPS);
         zero_column(s, src, shift.column);
         for (long i = shift.first; i < shift.last; i++)
             dst[i + shift.offset] += src[i];
@@ -92,8 +87,10 @@ static void fill_bias(const struct layer *layer, float *y)
             y[c * pixels + p] = layer->bias.value[c];
 }
 
-static void forward(const struct layer *layer, size_t batch, const float *x, float *y)
+static void forward(struct device *device, const struct layer *layer, size_t batch, const float *x,
+                    float *y)
 {
+    (void)device;
     int pixels = (int)(layer->in.height * layer->in.width);
     int out = (int)layer->out.channels, k = (int)layer->weight.shape[1];
     for (size_t i = 0; i < batch; i++) {
@@ -127,9 +124,10 @@ static void add_bias_gradient(const struct layer *layer, const float *dy)
         layer->bias.grad[c] += sum(dy + c * pixels, pixels);
 }
 
-static void backward(const struct layer *layer, size_t batch, const float *x, const float *y,
-                     const float *dy, float *dx)
+static void backward(struct device *device, const struct layer *layer, size_t batch, const float *x,
+                     const float *y, const float *dy, float *dx)
 {
+    (void)device;
     (void)y;
     int pixels = (int)(layer->in.height * layer->in.width);
     int out = (int)layer->out.channels, k = (int)layer->weight.shape[1];
@@ -149,4 +147,4 @@ static void backward(const struct layer *layer, size_t batch, const float *x, co
     }
 }
 
-const struct layer_ops layer_conv = {"conv", plan, forward, backward};
+const struct layer_ops host_conv = {scratch, forward, backward};

@@ -6,22 +6,15 @@
  *     db [out]         = column sums of dy
  *     dx [batch x in]  = dy . W
  */
-#include "layer.h"
+#include "host.h"
 
 #include <cblas.h>
 #include <string.h>
 
-static void plan(struct layer *layer, size_t width, size_t *scratch_out)
+static void forward(struct device *device, const struct layer *layer, size_t batch, const float *x,
+                    float *y)
 {
-    size_t in = shape_count(layer->in);
-    layer->out = (struct shape){width, 1, 1};
-    layer->weight = (struct parameter){.ndim = 2, .shape = {width, in}, .count = width * in};
-    layer->bias = (struct parameter){.ndim = 1, .shape = {width}, .count = width};
-    *scratch_out = 0;
-}
-
-static void forward(const struct layer *layer, size_t batch, const float *x, float *y)
-{
+    (void)device;
     int n = (int)batch, in = (int)shape_count(layer->in), out = (int)layer->out.channels;
     for (size_t i = 0; i < batch; i++)
         memcpy(y + i * layer->out.channels, layer->bias.value, layer->bias.count * sizeof *y);
@@ -29,9 +22,10 @@ static void forward(const struct layer *layer, size_t batch, const float *x, flo
                 in, 1, y, out);
 }
 
-static void backward(const struct layer *layer, size_t batch, const float *x, const float *y,
-                     const float *dy, float *dx)
+static void backward(struct device *device, const struct layer *layer, size_t batch, const float *x,
+                     const float *y, const float *dy, float *dx)
 {
+    (void)device;
     (void)y;
     int n = (int)batch, in = (int)shape_count(layer->in), out = (int)layer->out.channels;
     cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, out, in, n, 1, dy, out, x, in, 0,
@@ -45,4 +39,4 @@ static void backward(const struct layer *layer, size_t batch, const float *x, co
                     layer->weight.value, in, 0, dx, in);
 }
 
-const struct layer_ops layer_dense = {"dense", plan, forward, backward};
+const struct layer_ops host_dense = {NULL, forward, backward};
