@@ -32,7 +32,7 @@ endif()
 function(wring_cuda_sources target)
     target_sources(${target} PRIVATE ${ARGN})
     if(WRING_CUDA STREQUAL "EMULATED")
-        set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++;-Wno-unused-function")
+        set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++;-Wno-unused-function;-Wno-unknown-pragmas")
         target_link_libraries(${target} PRIVATE emucuda)
     else()
         set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS

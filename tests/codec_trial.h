@@ -125,11 +125,6 @@ static int destroy_chains(void **state)
     return 0;
 }
 
-static const struct wring_stage *last_stage(const wring_codec *codec)
-{
-    return &codec->stage[codec->nstages - 1];
-}
-
 static bool selects(const wring_codec *codec)
 {
     return codec->stage[0].ops->order == WRING_ORDER_SELECTION;

@@ -12,6 +12,11 @@
 
 /* ---- error bounds -------------------------------------------------------------------------- */
 
+static const struct wring_stage *last_stage(const wring_codec *codec)
+{
+    return &codec->stage[codec->nstages - 1];
+}
+
 static float largest(const float *x, size_t count)
 {
     float max = 0;

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/module.h"
 #include "transport/transport.h"
 
 #define RANKS 3
@@ -20,7 +21,7 @@ struct world {
 
 static struct world world_open(uint64_t seed)
 {
-    struct wring_transport_open options = {sizeof options, &wri_host_services, seed};
+    struct wring_transport_open options = {sizeof options, &wri_host_services, seed, NULL};
     struct world world = {.ops = NULL};
     assert_int_equal(wri_transport_find("self", "", &world.ops), WRING_OK);
     assert_int_equal(world.ops->open(&options, &world.self), WRING_OK);

@@ -52,8 +52,8 @@ struct wring_param {
 /* A stage as it stands in a parsed chain. */
 struct wring_stage {
     const struct wring_codec_ops *ops;
-    double param[WRING_PARAMS_MAX];  /* in the order of ops->params */
-    const struct wring_stage *next;  /* what encodes this stage's output; NULL for a quantiser */
+    double param[WRING_PARAMS_MAX]; /* in the order of ops->params */
+    const struct wring_stage *next; /* what encodes this stage's output; NULL for a quantiser */
 };
 
 /* The words that seed random rounding: the same on every device, never a clock. */
@@ -146,13 +146,23 @@ enum wring_transport_caps {
 struct wring_transport_open {
     size_t size;
     const struct wring_host_services *host;
-    uint64_t seed; /* for transports with an order of their own choice */
+    uint64_t seed;       /* for transports with an order of their own choice */
+    const char *library; /* what transport nccl loads */
 };
 
 #define WRING_ADDRESS_MAX 2048 /* bytes of one rank's transport address */
 
-/* A transport moves tagged byte messages between endpoints. One opened instance (`self` in the
- * comments) serves a context; its functions are called by one thread at a time.
+/* One message of a stream-ordered exchange. */
+struct wring_exchange {
+    int peer;
+    bool sends; /* else receives */
+    void *data; /* device memory */
+    size_t nbytes;
+};
+
+/* A transport moves byte messages between endpoints. One opened instance (`self` in the comments)
+ * serves a context; its functions are called by one thread at a time. Stream-ordered transports
+ * have open, close, endpoint_close and the functions from group_id on, polled ones all others.
  *
  * A message is matched by its exact 64-bit tag at the receiving endpoint; the tag names
  * communicator, source and message, so tags in flight are unique per receiver. Buffers belong to
@@ -203,14 +213,31 @@ struct wring_transport_ops {
      * any other but `close`; it may touch nothing but file descriptors. */
     void (*wait)(void *self, int timeout_ms);
     void (*wake)(void *self); /* any thread */
+
+    /* Make the name of a group, on rank 0; the address of its card. *nbytes in: capacity. */
+    wring_status (*group_id)(void *self, void *id, size_t *nbytes);
+    /* Join the group of that name, or wrap EXTERNAL, the caller's communicator of this transport.
+     * Does not block: group_status answers WRING_AGAIN until all are there. */
+    wring_status (*group_open)(void *self, int rank, int nranks, const void *id, size_t nbytes,
+                               void *external, void **endpoint_out);
+    wring_status (*group_external)(void *self, void *external, int *rank_out, int *nranks_out);
+    /* WRING_OK, WRING_AGAIN, or what went wrong on any rank since, with the transport's words. */
+    wring_status (*group_status)(void *endpoint);
+    /* Enqueue N messages on a stream, as one group: they all move, in whatever order. Messages
+     * between two ranks match in order. */
+    wring_status (*exchange)(void *endpoint, const struct wring_exchange *, size_t n, void *stream);
+    /* End everything that is enqueued, without the other ranks' help; only close comes after. */
+    void (*group_abort)(void *endpoint);
 };
 
 /* What a module exports: one object with this type, named `wring_module`. */
 struct wring_module {
     size_t size;
-    uint32_t abi;      /* WRING_PLUGIN_ABI */
-    const char *build; /* must equal the library's build hash */
-    const struct wring_transport_ops *transport;
+    uint32_t abi;                                /* WRING_PLUGIN_ABI */
+    const char *build;                           /* must equal the library's build hash */
+    const struct wring_transport_ops *transport; /* or NULL */
+    /* Or NULL: make the device table, which is internal to one build of wring. */
+    const struct wri_device *(*device)(const struct wring_host_services *);
 };
 
 /* ---- collective algorithm -------------------------------------------------------------------- */
@@ -218,15 +245,15 @@ struct wring_module {
 /* An algorithm is a pure function that writes the steps of one rank for one piece. All shards are
  * cut into the same number of pieces; every piece runs the same list on its part of each shard. */
 enum wring_step_kind {
-    WRING_STEP_ENCODE,     /* buffer[shard] -> slot */
-    WRING_STEP_DECODE_SET, /* slot -> buffer[shard] */
-    WRING_STEP_DECODE_ADD, /* slot reduced into accumulator[shard] */
+    WRING_STEP_ENCODE,      /* buffer[shard] -> slot */
+    WRING_STEP_DECODE_SET,  /* slot -> buffer[shard] */
+    WRING_STEP_DECODE_ADD,  /* slot reduced into accumulator[shard] */
     WRING_STEP_ADD_ENCODED, /* slot `peer` added to slot without decoding (summable codecs) */
-    WRING_STEP_SEND,       /* slot -> peer */
-    WRING_STEP_RECV,       /* slot <- peer */
-    WRING_STEP_LOAD,       /* input[shard] reduced into, or copied to, the accumulator */
-    WRING_STEP_STORE,      /* accumulator[shard] -> output[shard] */
-    WRING_STEP_LOCAL       /* the codec's own step */
+    WRING_STEP_SEND,        /* slot -> peer */
+    WRING_STEP_RECV,        /* slot <- peer */
+    WRING_STEP_LOAD,        /* input[shard] reduced into, or copied to, the accumulator */
+    WRING_STEP_STORE,       /* accumulator[shard] -> output[shard] */
+    WRING_STEP_LOCAL        /* the codec's own step */
 };
 
 enum wring_buffer { WRING_BUFFER_INPUT, WRING_BUFFER_ACCUMULATOR, WRING_BUFFER_OUTPUT };
@@ -248,16 +275,16 @@ struct wring_step {
     uint8_t flags;
     uint8_t round;
     uint16_t slot;
-    uint16_t tag;   /* SEND, RECV: equal on both sides, unique per (piece, source, destination) */
-    int32_t shard;  /* which part of the data the slot holds */
-    int32_t peer;   /* SEND, RECV: rank. ADD_ENCODED: source slot */
+    uint16_t tag;  /* SEND, RECV: equal on both sides, unique per (piece, source, destination) */
+    int32_t shard; /* which part of the data the slot holds */
+    int32_t peer;  /* SEND, RECV: rank. ADD_ENCODED: source slot */
 };
 
 struct wring_emit {
     size_t size;
     wring_kind kind;
     int rank, nranks, root;
-    bool exact; /* the codec is lossless: hops may forward sums at no loss */
+    bool exact;               /* the codec is lossless: hops may forward sums at no loss */
     struct wring_step *steps; /* out: at most max_steps */
     size_t max_steps, nsteps; /* nsteps out; may exceed max_steps: call again with more room */
     size_t nslots;            /* out */
@@ -269,23 +296,23 @@ struct wring_cost {
     size_t size;
     wring_kind kind;
     int nranks;
-    double dense_nbytes;   /* of the whole data, in its own type */
-    double encoded_nbytes; /* of the whole data, after the codec */
-    double latency_s;      /* of one message */
-    double s_per_byte;     /* of the link, each way */
+    double dense_nbytes;       /* of the whole data, in its own type */
+    double encoded_nbytes;     /* of the whole data, after the codec */
+    double latency_s;          /* of one message */
+    double s_per_byte;         /* of the link, each way */
     double encode_s, decode_s; /* of the whole data once */
 };
 
 struct wring_collective_ops {
     size_t size;
     const char *name;
-    const char *when;   /* one line: where it wins */
-    uint32_t kinds;     /* bit (1 << enum wring_kind) */
-    uint32_t needs;     /* enum wring_codec_caps the codec must have */
-    bool whole_units;   /* can carry codecs whose unit is the whole tensor */
+    const char *when;    /* one line: where it wins */
+    uint32_t kinds;      /* bit (1 << enum wring_kind) */
+    uint32_t needs;      /* enum wring_codec_caps the codec must have */
+    bool whole_units;    /* can carry codecs whose unit is the whole tensor */
     bool rounds_per_hop; /* a lossy codec loses something at every hop, not twice */
-    double (*cost_s)(const struct wring_cost *);    /* pure */
-    wring_status (*emit)(struct wring_emit *);      /* pure */
+    double (*cost_s)(const struct wring_cost *); /* pure */
+    wring_status (*emit)(struct wring_emit *);   /* pure */
 };
 
 #ifdef __cplusplus

@@ -7,11 +7,7 @@
 #include <stdint.h>
 #include <wring/plugin.h>
 
-#ifdef __CUDACC__
-#define WRI_HD __host__ __device__
-#else
-#define WRI_HD
-#endif
+#include "base/hd.h"
 
 struct wri_philox {
     uint32_t word[4];

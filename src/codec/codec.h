@@ -4,7 +4,7 @@
 #ifndef WRI_CODEC_CODEC_H
 #define WRI_CODEC_CODEC_H
 
-#include <wring/plugin.h>
+#include "base/device.h"
 
 #define WRI_STAGES_MAX 5
 #define WRI_SPEC_MAX 256
@@ -51,6 +51,20 @@ wring_status wri_codec_accepts(const wring_codec *codec, wring_dtype dtype, wrin
 size_t wri_codec_nbytes(const wring_codec *codec, wring_dtype dtype, size_t count);
 size_t wri_codec_scratch_nbytes(const wring_codec *codec, wring_dtype dtype, size_t count);
 
+/* The same of a run on a device; and whether it has all of the codec's stages. */
+size_t wri_codec_device_scratch_nbytes(const wring_codec *codec, const struct wri_device *device,
+                                       size_t count);
+wring_status wri_codec_on_device(const wring_codec *codec, const struct wri_device *device);
+
+/* Where a run happens. On a device all its pointers but `codec` are the device's, the call only
+ * enqueues, and what it finds goes to the verdict. */
+struct wri_place {
+    const struct wri_device *device; /* NULL: the host, and nothing below counts */
+    void *stream;
+    struct wri_verdict *verdict;
+    uint32_t error; /* what malformed bytes leave in the verdict */
+};
+
 /* DTYPE is the type that travels. SRC_DTYPE is it or its accumulator type. */
 struct wri_encode_run {
     const wring_codec *codec;
@@ -64,6 +78,12 @@ struct wri_encode_run {
     void *dst;      /* wri_codec_nbytes() bytes, aligned to 4 and to the size of DTYPE */
     void *scratch;
     bool nonfinite; /* out: ORed */
+    struct wri_place place;
+    /* On a device: what the source is divided by first, 0 for nothing; whether the two residuals
+     * change places (NULL: no); what counts instead of random.step (NULL: that). */
+    double divisor;
+    const uint32_t *current;
+    const uint64_t *step;
 };
 wring_status wri_codec_encode_run(struct wri_encode_run *run);
 
@@ -79,8 +99,13 @@ struct wri_decode_run {
     bool add;
     wring_op op;
     void *scratch;
+    struct wri_place place;
 };
 wring_status wri_codec_decode_run(const struct wri_decode_run *run);
+
+/* What these two do for a place that is not the host. */
+wring_status wri_codec_encode_device(const struct wri_encode_run *run);
+wring_status wri_codec_decode_device(const struct wri_decode_run *run);
 
 /* Set the thread's floating-point mode to round-to-nearest without flush-to-zero, as all codecs
  * assume, and put back what was there. */

@@ -74,6 +74,8 @@ wring_status wri_codec_encode_run(struct wri_encode_run *run)
     wring_status status = WRING_OK;
     if (run->count == 0)
         return WRING_OK;
+    if (run->place.device != NULL)
+        return wri_codec_encode_device(run);
     unsigned saved = wri_float_mode_enter();
     if (run->codec->exact)
         encode_exact(run);
@@ -124,6 +126,8 @@ wring_status wri_codec_decode_run(const struct wri_decode_run *run)
                  run->codec->spec, run->nbytes, run->count, wring_dtype_name(run->dtype), nbytes);
     if (run->count == 0)
         return WRING_OK;
+    if (run->place.device != NULL)
+        return wri_codec_decode_device(run);
     unsigned saved = wri_float_mode_enter();
     wring_status status = run->codec->exact ? decode_exact(run) : decode_lossy(run);
     wri_float_mode_leave(saved);

@@ -7,21 +7,23 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t wri_float_bits(float value)
+#include "base/hd.h"
+
+static WRI_HD inline uint32_t wri_float_bits(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof(bits));
     return bits;
 }
 
-static inline float wri_bits_float(uint32_t bits)
+static WRI_HD inline float wri_bits_float(uint32_t bits)
 {
     float value;
     memcpy(&value, &bits, sizeof(value));
     return value;
 }
 
-static inline uint16_t wri_bf16_from_float(float value)
+static WRI_HD inline uint16_t wri_bf16_from_float(float value)
 {
     uint32_t bits = wri_float_bits(value);
     if ((bits & 0x7FFFFFFFu) > 0x7F800000u)
@@ -29,12 +31,12 @@ static inline uint16_t wri_bf16_from_float(float value)
     return (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1)) >> 16);
 }
 
-static inline float wri_bf16_to_float(uint16_t half)
+static WRI_HD inline float wri_bf16_to_float(uint16_t half)
 {
     return wri_bits_float((uint32_t)half << 16);
 }
 
-static inline uint16_t wri_fp16_from_float(float value)
+static WRI_HD inline uint16_t wri_fp16_from_float(float value)
 {
     uint32_t bits = wri_float_bits(value);
     uint32_t magnitude = bits & 0x7FFFFFFFu;
@@ -49,7 +51,7 @@ static inline uint16_t wri_fp16_from_float(float value)
     return (uint16_t)(sign | (rebased + 0xFFFu + (rebased >> 13 & 1)) >> 13);
 }
 
-static inline float wri_fp16_to_float(uint16_t half)
+static WRI_HD inline float wri_fp16_to_float(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
     uint32_t magnitude = half & 0x7FFFu;

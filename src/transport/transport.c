@@ -10,28 +10,16 @@
  */
 #include "transport/transport.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/log.h"
-#include "base/memory.h"
+#include "base/module.h"
 #include "base/status.h"
 #include "transport/rdma.h"
 
-#define PATH_NBYTES 4096
 #define REASON_NBYTES 1024
-
-const char wri_build_hash[] = WRI_BUILD_HASH;
-
-const struct wring_host_services wri_host_services = {
-    .size = sizeof(struct wring_host_services),
-    .fail = wri_fail,
-    .log = wri_log,
-};
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -103,66 +91,25 @@ static void environment_leave(const bool set[NVARIABLES])
 
 /* ---- modules --------------------------------------------------------------------------------- */
 
-/* PATH of the module: in FOLDER, or beside the object that holds this code. */
-static wring_status module_path(const struct row *row, const char *folder, char path[PATH_NBYTES])
-{
-    Dl_info here;
-    int length = (int)strlen(folder);
-    if (length == 0 && dladdr(wri_build_hash, &here) && here.dli_fname) {
-        const char *slash = strrchr(here.dli_fname, '/');
-        folder = slash ? here.dli_fname : ".";
-        length = slash ? (int)(slash - here.dli_fname) : 1;
-    }
-    int written = snprintf(path, PATH_NBYTES, "%.*s/libwring_%s.so", length, folder, row->name);
-    if (written < 0 || written >= PATH_NBYTES)
-        WRI_FAIL(WRING_E_MODULE, "transport %s: the path of the folder of modules is too long",
-                 row->name);
-    return WRING_OK;
-}
-
-static wring_status module_check(const struct row *row, const char *path,
-                                 const struct wring_module *module)
-{
-    if (!module)
-        WRI_FAIL(WRING_E_MODULE, "transport %s: %s is not a module of wring", row->name, path);
-    if (module->size < sizeof *module || module->abi != WRING_PLUGIN_ABI)
-        WRI_FAIL(WRING_E_MODULE, "transport %s: %s has plugin interface %u, this library %u",
-                 row->name, path, module->abi, WRING_PLUGIN_ABI);
-    if (strcmp(module->build, wri_build_hash) != 0)
-        WRI_FAIL(WRING_E_MODULE,
-                 "transport %s: %s is of another build (%.12s, this library is %.12s): "
-                 "install both from one build, or set WRING_MODULES",
-                 row->name, path, module->build, wri_build_hash);
-    if (module->transport->size < sizeof *module->transport ||
-        strcmp(module->transport->name, row->name) != 0)
-        WRI_FAIL(WRING_E_MODULE, "transport %s: %s holds another transport, '%s'", row->name, path,
-                 module->transport->name);
-    return WRING_OK;
-}
-
 static wring_status module_open(const struct row *row, const char *folder,
                                 const struct wring_transport_ops **ops_out)
 {
-    char path[PATH_NBYTES];
+    char what[64], remedy[256];
     bool set[NVARIABLES];
-    WRI_TRY(module_path(row, folder, path));
-    if (access(path, R_OK) != 0)
-        WRI_FAIL(WRING_E_MODULE,
-                 "transport %s: no module at %s. It is built where pkg-config knows "
-                 "'%s': install that package and build wring again, or point WRING_MODULES at the "
-                 "folder that holds the module",
-                 row->name, path, row->package);
+    const struct wring_module *module = NULL;
+    snprintf(what, sizeof what, "transport %s", row->name);
+    snprintf(remedy, sizeof remedy,
+             "It is built where pkg-config knows '%s': install that package and build wring again",
+             row->package);
     environment_enter(row->name, set);
-    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    wring_status status = wri_module_open(row->name, folder, what, remedy, &module);
     environment_leave(set);
-    if (!object)
-        WRI_FAIL(WRING_E_MODULE,
-                 "transport %s: %s cannot be loaded: %s. It needs the run-time library "
-                 "of '%s'",
-                 row->name, path, dlerror(), row->package);
-    const struct wring_module *module = dlsym(object, "wring_module");
-    WRI_TRY(module_check(row, path, module));
-    *ops_out = module->transport;
+    WRI_TRY(status);
+    const struct wring_transport_ops *ops = module->transport;
+    if (!ops || ops->size < sizeof *ops || strcmp(ops->name, row->name) != 0)
+        WRI_FAIL(WRING_E_MODULE, "%s: its module holds another transport, '%s'", what,
+                 ops ? ops->name : "none");
+    *ops_out = ops;
     return WRING_OK;
 }
 

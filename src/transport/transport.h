@@ -14,11 +14,6 @@ wring_status wri_transport_find(const char *name, const char *folder,
 /* The INDEX-th transport for people (loads its module to find out); false past the end. */
 bool wri_transport_info(size_t index, const char *folder, wring_info *info_out);
 
-extern const struct wring_host_services wri_host_services;
-
-/* Build hash that library and modules must share. */
-extern const char wri_build_hash[];
-
 /* Faults of transport `self`, for tests: called for each message when it is to be delivered, in the
  * seeded order. `drop` loses it, `delay` puts it back for later, `cut` loses the peer: from then on
  * SRC and DST see each other as lost. */

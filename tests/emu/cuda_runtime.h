@@ -27,10 +27,10 @@
 
 /* ---- host API -------------------------------------------------------------------------------- */
 
+#pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
 #endif
-#pragma GCC visibility push(default)
 
 typedef enum cudaError {
     cudaSuccess = 0,
@@ -128,6 +128,9 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEven
 
 #ifdef __cplusplus
 }
+#endif
+#pragma GCC visibility pop
+#ifdef __cplusplus
 
 /* ---- device language ------------------------------------------------------------------------- */
 
@@ -183,16 +186,17 @@ static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
 }
 
 /* Of the thread that runs. */
-extern __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
+#define EMU_API __attribute__((visibility("default")))
+extern EMU_API __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 static constexpr int warpSize = 32;
 
 /* KEY tells one shared array of a kernel from the other. NULL: the dynamic one. */
-void *emu_shared(const void *key, size_t nbytes);
-void emu_barrier(const char *name);
+EMU_API void *emu_shared(const void *key, size_t nbytes);
+EMU_API void emu_barrier(const char *name);
 /* Give VALUE to the warp and get everyone's, lanes that are not in MASK undefined. */
-const uint64_t *emu_warp(unsigned mask, uint64_t value, const char *name);
-unsigned emu_lane();
-int emu_count(int predicate); /* a barrier; how many threads of the block said so */
+EMU_API const uint64_t *emu_warp(unsigned mask, uint64_t value, const char *name);
+EMU_API unsigned emu_lane();
+EMU_API int emu_count(int predicate); /* a barrier; how many threads of the block said so */
 
 /* An array in shared memory. */
 #define WRI_SHARED(type, name, count)                                                              \
@@ -368,6 +372,14 @@ static inline float __uint_as_float(unsigned x)
 {
     return emu_unpack<float>(x);
 }
+static inline double __longlong_as_double(long long x)
+{
+    return emu_unpack<double>((uint64_t)x);
+}
+static inline long long __double_as_longlong(double x)
+{
+    return (long long)emu_pack(x);
+}
 static inline int __float2int_rn(float x)
 {
     return (int)rintf(x);
@@ -403,7 +415,7 @@ struct cudaLaunchConfig_t {
 };
 
 /* THREAD runs one thread of the kernel. */
-cudaError_t emu_launch(const cudaLaunchConfig_t *config, std::function<void()> thread);
+EMU_API cudaError_t emu_launch(const cudaLaunchConfig_t *config, std::function<void()> thread);
 
 template <typename... Expected, typename... Given>
 static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
@@ -423,5 +435,4 @@ static inline cudaError_t cudaHostAlloc(T **block, size_t nbytes, unsigned flags
     return cudaHostAlloc((void **)block, nbytes, flags);
 }
 #endif
-#pragma GCC visibility pop
 #endif

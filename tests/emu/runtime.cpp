@@ -476,19 +476,18 @@ static cudaError_t block_open(void **block, size_t nbytes, cudaMemoryType type)
 {
     if (driver() != cudaSuccess)
         return answer(driver());
-    size_t padded = (nbytes + 255) / 256 * 256;
+    nbytes = nbytes ? nbytes : 1;
     std::lock_guard<std::mutex> lock(the().lock);
     size_t &used = the().used[current_device];
-    if (type == cudaMemoryTypeDevice &&
-        nbytes > setting("EMU_MEMORY", (size_t)1 << 34) - min(used, setting("EMU_MEMORY", (size_t)1 << 34)))
+    if (type == cudaMemoryTypeDevice && used + nbytes > setting("EMU_MEMORY", (size_t)1 << 34))
         return answer(cudaErrorMemoryAllocation);
     void *memory_block = nullptr;
     /* The exact size, so that AddressSanitizer sees the first byte past it. */
-    if (posix_memalign(&memory_block, 256, nbytes ? nbytes : 1) != 0)
+    if (posix_memalign(&memory_block, 256, nbytes) != 0)
         return answer(cudaErrorMemoryAllocation);
     memset(memory_block, 0xA5, nbytes);
-    used += type == cudaMemoryTypeDevice ? padded : 0;
-    the().blocks[(uintptr_t)memory_block] = {nbytes ? nbytes : 1, type, current_device};
+    used += type == cudaMemoryTypeDevice ? nbytes : 0;
+    the().blocks[(uintptr_t)memory_block] = {nbytes, type, current_device};
     *block = memory_block;
     return answer(cudaSuccess);
 }
@@ -503,7 +502,7 @@ static cudaError_t block_close(void *block)
         if (found == the().blocks.end())
             return answer(cudaErrorInvalidValue);
         if (found->second.type == cudaMemoryTypeDevice)
-            the().used[found->second.device] -= (found->second.nbytes + 255) / 256 * 256;
+            the().used[found->second.device] -= found->second.nbytes;
         the().blocks.erase(found);
     }
     free(block);

@@ -59,7 +59,9 @@ def run(*command, **options):
 
 def transports():
     """One that is part of the library, and all that are modules."""
-    return ["self"] + [module.stem.removeprefix("libwring_") for module in tree.LIB.glob("libwring_*.so")]
+    table = (tree.ROOT / "src/transport/transports.def").read_text()
+    modules = re.findall(r"^WRING_TRANSPORT\((\w+), MODULE", table, re.M)
+    return ["self"] + [name for name in modules if (tree.LIB / f"libwring_{name}.so").exists()]
 
 
 def check_program(path, environment):
