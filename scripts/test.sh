@@ -21,7 +21,7 @@ esac
 # programs, and the rules over the tree, would tell nothing new there.
 labels_of() {
     case $1 in
-    release) echo "unit|conform|rules|fuzz|train|net|emu|dropin$long" ;;
+    release) echo "unit|conform|rules|fuzz|train|net|dropin$long" ;;
     dev) echo "unit|conform" ;;
     asan) echo "unit|conform|fuzz" ;;
     tsan) echo "unit|conform|threads" ;;

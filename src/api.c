@@ -94,8 +94,6 @@ wring_status wring_comm_start(wring_comm *comm, const wring_call *call, wring_re
     REQUIRE((unsigned)call->op < WRING_OP_COUNT, "unknown reduction %d", call->op);
     REQUIRE((unsigned)call->dtype < WRING_DTYPE_COUNT, "unknown element type %d", call->dtype);
     REQUIRE(call->nsegments == 0 || call->segments != NULL, "segments is NULL");
-    if (call->stream != NULL)
-        WRI_FAIL(WRING_E_UNSUPPORTED, "this build has no device memory: stream must be NULL");
     return wri_planner_start(comm, call, request_out);
 }
 

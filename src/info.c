@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is built in, found and set: the tables of all layers behind one call. */
+#include <stdio.h>
+
 #include "base/config.h"
+#include "base/device.h"
 #include "codec/codec.h"
 #include "collective/collective.h"
 #include "simd/kernels.h"
@@ -22,6 +25,23 @@ static bool algorithm_info(size_t index, wring_info *info_out)
     return true;
 }
 
+static bool device_info(size_t index, wring_info *info_out)
+{
+    static _Thread_local char reason[1024];
+    const struct wri_device *device;
+    struct wri_config config;
+    int count = 0;
+    if (index > 0)
+        return false;
+    bool known = wri_config_load(&config) == WRING_OK;
+    wring_status status = wri_device_find("cuda", known ? config.modules : "", &device);
+    if (status == WRING_OK)
+        status = device->count(&count);
+    snprintf(reason, sizeof reason, "%s", status == WRING_OK ? "" : wring_error_message());
+    *info_out = (wring_info){"cuda", "memory of NVIDIA GPUs", "", reason};
+    return true;
+}
+
 bool wring_info_get(wring_info_kind kind, size_t index, wring_info *info_out)
 {
     switch (kind) {
@@ -35,6 +55,8 @@ bool wring_info_get(wring_info_kind kind, size_t index, wring_info *info_out)
         return wri_config_info(index, info_out);
     case WRING_INFO_CPU:
         return wri_simd_info(index, info_out);
+    case WRING_INFO_DEVICE:
+        return device_info(index, info_out);
     default:
         return false;
     }

@@ -78,7 +78,7 @@ build=$(strings -n 40 "$WRING_LIB/libwring_ucx.so" | grep -xE '[0-9a-f]{40}' | h
 expect 0 ""
 expect 0 "" WRING_MODULES="$work/copy"
 expect 10 "no module at $work/modules/libwring_ucx.so" WRING_MODULES="$work/modules"
-expect 10 "no transport 'carrier-pigeon'; there are: self, ucx" WRING_TRANSPORT=carrier-pigeon
+expect 10 "no transport 'carrier-pigeon'; there are: self, ucx, nccl" WRING_TRANSPORT=carrier-pigeon
 echo "not an object" > "$work/modules/libwring_ucx.so"
 expect 10 "cannot be loaded" WRING_MODULES="$work/modules"
 module 0123456789abcdef0123456789abcdef01234567 1 ucx

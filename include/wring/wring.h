@@ -77,8 +77,7 @@ typedef enum wring_status {
 WRING_API const char *wring_status_name(wring_status status);
 WRING_API const char *wring_status_text(wring_status status);
 
-/* What went wrong in this thread's last failed call, in words; "" if nothing did. The text stays
- * valid until the thread's next failing call. */
+/* What went wrong in the thread's last failed call, in words, until its next one; "" if nothing. */
 WRING_API const char *wring_error_message(void);
 
 /* MAJOR * 10000 + MINOR * 100 + PATCH of the library that is really loaded. */
@@ -86,8 +85,7 @@ WRING_API int wring_version(void);
 
 /* ---- 2 types --------------------------------------------------------------------------------- */
 
-/* Element types. Lossy codecs take the first three; the others travel exactly, with codec
- * "none". */
+/* Element types. Lossy codecs take the first three; the others travel with codec "none". */
 typedef enum wring_dtype {
     WRING_FLOAT32,
     WRING_FLOAT16,
@@ -132,8 +130,7 @@ WRING_API wring_status wring_codec_encode(const wring_codec *codec, wring_dtype 
                                           size_t dst_nbytes, size_t *nbytes_out);
 
 /* Decode SRC, which is not trusted, into COUNT elements of DTYPE; WRING_E_CORRUPT if it is not a
- * well-formed encoding of exactly that many. With ADD, dst[i] += decoded[i] (DTYPE float32
- * only). */
+ * well-formed encoding of exactly that many. With ADD (float32 only), dst[i] += decoded[i]. */
 WRING_API wring_status wring_codec_decode(const wring_codec *codec, wring_dtype dtype,
                                           const void *src, size_t src_nbytes, void *dst,
                                           size_t count, bool add);
@@ -195,8 +192,9 @@ typedef struct wring_comm_options {
     wring_allgather_fn allgather; /* NULL: not this way */
     void *allgather_arg;
     const wring_unique_id *id; /* NULL: not this way */
-    const char *codec;         /* of calls that name none; NULL: setting WRING_CODEC, "none" */
-    const char *algorithm;     /* NULL: setting WRING_ALGORITHM, else the planner chooses */
+    void *external; /* transport nccl: your ncclComm_t, which stays yours; sets rank and nranks */
+    const char *codec;     /* of calls that name none; NULL: setting WRING_CODEC, "none" */
+    const char *algorithm; /* NULL: setting WRING_ALGORITHM, else the planner chooses */
 } wring_comm_options;
 #define WRING_COMM_OPTIONS_INIT {.size = sizeof(wring_comm_options)}
 
@@ -238,8 +236,7 @@ WRING_API wring_status wring_allreduce(wring_comm *comm, const void *send, void 
 WRING_API wring_status wring_reduce_scatter(wring_comm *comm, const void *send, void *recv,
                                             size_t count, wring_dtype dtype, wring_op op);
 
-/* recv[0..count*size) = all ranks' send[0..count) in rank order. In place: send =
- * recv+rank*count. */
+/* recv[0..count*size) = all ranks' send[0..count) in order. In place: send = recv+rank*count. */
 WRING_API wring_status wring_allgather(wring_comm *comm, const void *send, void *recv, size_t count,
                                        wring_dtype dtype);
 
@@ -257,8 +254,9 @@ WRING_API wring_status wring_barrier(wring_comm *comm);
 typedef struct wring_tensor wring_tensor;
 
 typedef struct wring_tensor_options {
-    size_t size;             /* sizeof(wring_tensor_options) */
+    size_t size;              /* sizeof(wring_tensor_options) */
     const wring_codec *codec; /* NULL: the communicator's; must outlive the tensor */
+    bool device;              /* its gradients, and its state, are in device memory */
 } wring_tensor_options;
 #define WRING_TENSOR_OPTIONS_INIT {.size = sizeof(wring_tensor_options)}
 
@@ -308,7 +306,7 @@ typedef struct wring_call {
     size_t nsegments;
     const wring_codec *codec; /* NULL: the tensors', else the communicator's */
     const char *algorithm;    /* NULL: the communicator's, else the planner chooses */
-    void *stream;             /* device stream that the buffers belong to; NULL for host memory */
+    void *stream; /* of device memory: cudaStream_t (not 0: cudaStreamLegacy); NULL: host memory */
 } wring_call;
 #define WRING_CALL_INIT {.size = sizeof(wring_call)}
 
@@ -328,8 +326,8 @@ WRING_API wring_status wring_comm_start(wring_comm *comm, const wring_call *call
 /* WRING_AGAIN until done, then the call's status (repeatable). Does not free. */
 WRING_API wring_status wring_request_test(wring_request *request);
 
-/* Wait, helping with progress; free the request; return the call's status. RESULT_OUT may be
- * NULL. */
+/* Wait, helping with progress; free the request; return its status. RESULT_OUT may be NULL. What is
+ * enqueued on the call's stream after start on transport nccl finds the results without waiting. */
 WRING_API wring_status wring_request_wait(wring_request *request, wring_result *result_out);
 
 /* ---- 9 scheduler ----------------------------------------------------------------------------- */
@@ -345,6 +343,7 @@ typedef struct wring_scheduler_options {
     int accumulate;             /* micro-steps per step; 0 means 1 */
     wring_op op;                /* over ranks: WRING_SUM or WRING_AVG. Micro-steps likewise */
     const wring_codec *codec;   /* NULL: the communicator's */
+    void *stream;               /* gradients are in device memory, and made on this stream */
 } wring_scheduler_options;
 #define WRING_SCHEDULER_OPTIONS_INIT {.size = sizeof(wring_scheduler_options), .op = WRING_AVG}
 
@@ -376,7 +375,8 @@ typedef enum wring_info_kind {
     WRING_INFO_TRANSPORT, /* found, or missing and why */
     WRING_INFO_ALGORITHM, /* when each wins */
     WRING_INFO_SETTING,   /* WRING_* with current value */
-    WRING_INFO_CPU        /* SIMD levels; the chosen one has detail "selected" */
+    WRING_INFO_CPU,       /* SIMD levels; the chosen one has detail "selected" */
+    WRING_INFO_DEVICE     /* found, or missing and why */
 } wring_info_kind;
 
 typedef struct wring_info {
@@ -386,12 +386,11 @@ typedef struct wring_info {
     const char *detail;  /* setting: default and range. Transport: why it is missing, or "" */
 } wring_info;
 
-/* The INDEX-th entry of KIND; false past the end. The strings stay valid until the thread's next
- * call. */
+/* The INDEX-th entry of KIND; false past the end. Strings stay until the thread's next call. */
 WRING_API bool wring_info_get(wring_info_kind kind, size_t index, wring_info *info_out);
 
-/* One paragraph about each tensor last sent by the communicator (codec, bytes, algorithm, why),
- * newline-separated, as a string that the caller frees with free(). */
+/* A line about each tensor last sent by the communicator (codec, bytes, algorithm, why), as text
+ * that the caller frees with free(). */
 WRING_API wring_status wring_comm_explain(wring_comm *comm, char **text_out);
 
 #ifdef __cplusplus

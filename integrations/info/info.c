@@ -20,7 +20,7 @@ static void print_cpu(const wring_info *info)
         printf("  %-18s %s\n", "", info->detail);
 }
 
-static void print_transport(const wring_info *info)
+static void print_found(const wring_info *info)
 {
     printf("  %-18s %-8s %s\n", info->name, *info->detail ? "missing" : "found", info->summary);
     if (*info->detail)
@@ -53,7 +53,8 @@ static const struct section {
     void (*print)(const wring_info *);
 } sections[] = {
     {WRING_INFO_CPU, "CPU levels", "cpu", print_cpu},
-    {WRING_INFO_TRANSPORT, "transports", "transports", print_transport},
+    {WRING_INFO_TRANSPORT, "transports", "transports", print_found},
+    {WRING_INFO_DEVICE, "devices", "devices", print_found},
     {WRING_INFO_CODEC, "codec stages", "codecs", print_codec},
     {WRING_INFO_ALGORITHM, "algorithms", "algorithms", print_plain},
     {WRING_INFO_SETTING, "settings", "settings", print_setting},

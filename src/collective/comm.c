@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define PART_NS 2000000000 /* how long a rank that leaves waits for the others */
 
@@ -31,7 +32,13 @@ wring_status wri_comm_check(const wring_comm *comm)
     WRI_FAIL(comm->failed, "the communicator failed before: %s", comm->failure);
 }
 
-/* A communicator without endpoint: the caller's defaults, parsed. */
+/* The transport has groups instead of endpoints and peers. */
+static bool is_ordered(const wring_context *context)
+{
+    return context->transport->caps & WRING_TRANSPORT_STREAM_ORDERED;
+}
+
+/* A communicator without peers: the caller's defaults, parsed. */
 static wring_status comm_open(wring_context *context, int rank, int nranks,
                               const wring_comm_options *options, wring_comm **comm_out)
 {
@@ -55,7 +62,9 @@ static wring_status comm_open(wring_context *context, int rank, int nranks,
         status = wri_alloc((size_t)nranks, sizeof(void *), (void **)&comm->peer);
     pthread_mutex_lock(&context->lock);
     if (status == WRING_OK)
-        status = context->transport->endpoint_open(context->link, &comm->endpoint);
+        status = is_ordered(context)
+                     ? wri_lane_open(comm)
+                     : context->transport->endpoint_open(context->link, &comm->endpoint);
     pthread_mutex_unlock(&context->lock);
     if (status != WRING_OK) {
         wri_comm_destroy(comm);
@@ -65,24 +74,29 @@ static wring_status comm_open(wring_context *context, int rank, int nranks,
     return WRING_OK;
 }
 
+/* Where this rank can be reached; of a group, its name, which rank 0 makes. */
 static wring_status introduce(wring_comm *comm, struct wri_card *card_out)
 {
+    wring_context *context = comm->context;
     size_t nbytes = sizeof(card_out->address);
-    pthread_mutex_lock(&comm->context->lock);
-    wring_status status =
-        comm->context->transport->endpoint_address(comm->endpoint, card_out->address, &nbytes);
-    pthread_mutex_unlock(&comm->context->lock);
+    wring_status status = WRING_OK;
+    pthread_mutex_lock(&context->lock);
+    if (!is_ordered(context))
+        status = context->transport->endpoint_address(comm->endpoint, card_out->address, &nbytes);
+    else if (comm->rank == 0)
+        status = context->transport->group_id(context->link, card_out->address, &nbytes);
+    else
+        nbytes = 0;
+    pthread_mutex_unlock(&context->lock);
     card_out->address_nbytes = (uint32_t)nbytes;
     return status;
 }
 
 /* Open all peers from their cards. */
-static wring_status connect_all(wring_comm *comm, const struct wri_card *card, uint64_t nonce)
+static wring_status connect_all(wring_comm *comm, const struct wri_card *card)
 {
     wring_context *context = comm->context;
     wring_status status = WRING_OK;
-    comm->nonce = nonce;
-    comm->epoch = (uint32_t)wri_hash(&nonce, sizeof(nonce), 0);
     pthread_mutex_lock(&context->lock);
     for (int q = 0; status == WRING_OK && q < comm->nranks; q++) {
         if (q == comm->rank)
@@ -93,6 +107,56 @@ static wring_status connect_all(wring_comm *comm, const struct wri_card *card, u
             status = wri_fail_context(status, "cannot open rank %d", q);
     }
     pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+/* Join the group that rank 0 named, or wrap the caller's own; wait until all are there. */
+static wring_status join_group(wring_comm *comm, const struct wri_card *first, void *external)
+{
+    static const struct timespec nap = {0, 1000000};
+    wring_context *context = comm->context;
+    const struct wring_transport_ops *transport = context->transport;
+    int64_t end = wri_clock_ns() + context->config.join_timeout_ms * 1000000;
+    pthread_mutex_lock(&context->lock);
+    int was = wri_context_enter(context);
+    wring_status status = transport->group_open(
+        context->link, comm->rank, comm->nranks, first ? first->address : NULL,
+        first ? first->address_nbytes : 0, external, &comm->endpoint);
+    wri_context_leave(context, was);
+    pthread_mutex_unlock(&context->lock);
+    if (status == WRING_OK)
+        status = transport->group_status(comm->endpoint);
+    for (; status == WRING_AGAIN; status = transport->group_status(comm->endpoint)) {
+        if (wri_clock_ns() > end)
+            WRI_FAIL(WRING_E_TIMEOUT, "not all ranks joined within %lld ms",
+                     (long long)context->config.join_timeout_ms);
+        nanosleep(&nap, NULL);
+    }
+    return status;
+}
+
+static void set_nonce(wring_comm *comm, uint64_t nonce)
+{
+    comm->nonce = nonce;
+    comm->epoch = (uint32_t)wri_hash(&nonce, sizeof(nonce), 0);
+}
+
+/* A group that exists already: only the nonce is to be agreed. */
+static wring_status join_external(wring_comm *comm, void *external)
+{
+    struct wri_card own;
+    uint64_t *nonces;
+    WRI_TRY(wri_card_init(&own));
+    WRI_TRY(join_group(comm, NULL, external));
+    WRI_TRY(wri_alloc((size_t)comm->nranks, sizeof(*nonces), (void **)&nonces));
+    pthread_mutex_lock(&comm->context->lock);
+    int was = wri_context_enter(comm->context);
+    wring_status status = wri_stream_gather(comm, &own.nonce, nonces, sizeof(*nonces));
+    wri_context_leave(comm->context, was);
+    pthread_mutex_unlock(&comm->context->lock);
+    if (status == WRING_OK)
+        set_nonce(comm, nonces[0]);
+    wri_free(nonces);
     return status;
 }
 
@@ -109,7 +173,9 @@ static wring_status join(wring_comm *comm, const struct wri_way *way)
         for (int q = 0; q < comm->nranks; q++)
             comm->local_nranks += cards[q].host == own.host;
         wri_context_set_local_ranks(comm->context, comm->local_nranks);
-        status = connect_all(comm, cards, nonce);
+        set_nonce(comm, nonce);
+        status =
+            is_ordered(comm->context) ? join_group(comm, cards, NULL) : connect_all(comm, cards);
     }
     wri_free(cards);
     return status;
@@ -168,14 +234,27 @@ static void part(wring_comm *comm)
     wri_request_wait(request, NULL);
 }
 
+static wring_status find_way(wring_context *context, const wring_comm_options *options,
+                             struct wri_way *way_out)
+{
+    if (options->external == NULL)
+        return wri_way_find(context, options, way_out);
+    if (context->transport->group_external == NULL)
+        WRI_FAIL(WRING_E_ARGUMENT, "transport %s takes no communicator of the caller's: external",
+                 context->transport->name);
+    return context->transport->group_external(context->link, options->external, &way_out->rank,
+                                              &way_out->nranks);
+}
+
 wring_status wri_comm_create(wring_context *context, const wring_comm_options *options,
                              wring_comm **comm_out)
 {
     struct wri_way way;
     wring_comm *comm;
-    WRI_TRY(wri_way_find(context, options, &way));
+    WRI_TRY(find_way(context, options, &way));
     WRI_TRY(comm_open(context, way.rank, way.nranks, options, &comm));
-    wring_status status = join(comm, &way);
+    wring_status status =
+        options->external ? join_external(comm, options->external) : join(comm, &way);
     if (status == WRING_OK)
         status = meet(comm);
     if (status != WRING_OK) {
@@ -206,7 +285,8 @@ wring_status wri_comm_create_local(wring_context *context, int nranks,
         status = wri_card_init(&card[0]);
     for (int q = 0; status == WRING_OK && q < nranks; q++) {
         comm[q]->local_nranks = nranks;
-        status = connect_all(comm[q], card, card[0].nonce);
+        set_nonce(comm[q], card[0].nonce);
+        status = connect_all(comm[q], card);
     }
     for (int q = 0; q < nranks && comm != NULL; q++) {
         if (status == WRING_OK)
@@ -229,11 +309,27 @@ static void abort_requests(wring_comm *comm)
     }
 }
 
+static void close_endpoint(wring_comm *comm)
+{
+    const struct wring_transport_ops *transport = comm->context->transport;
+    if (comm->endpoint == NULL)
+        return;
+    int was = wri_context_enter(comm->context);
+    if (is_ordered(comm->context) && !comm->met)
+        transport->group_abort(comm->endpoint); /* nobody knows who is there */
+    transport->endpoint_close(comm->endpoint);
+    wri_context_leave(comm->context, was);
+    comm->endpoint = NULL;
+}
+
 void wri_comm_release(wring_comm *comm)
 {
     if (--comm->refs > 0)
         return;
-    wri_arena_close(&comm->spare);
+    for (int kind = 0; kind < WRI_MEMORY_KINDS; kind++)
+        wri_buffers_close(comm, (enum wri_memory)kind, &comm->spare[kind]);
+    wri_lane_close(comm);
+    wri_free(comm->agreed);
     wri_free(comm);
 }
 
@@ -248,8 +344,7 @@ void wri_comm_destroy(wring_comm *comm)
     for (int q = 0; comm->peer != NULL && q < comm->nranks; q++)
         if (comm->peer[q] != NULL)
             context->transport->peer_close(comm->peer[q]);
-    if (comm->endpoint != NULL)
-        context->transport->endpoint_close(comm->endpoint);
+    close_endpoint(comm);
     wri_free(comm->peer);
     wri_codec_destroy(comm->codec);
     comm->peer = NULL;

@@ -3,10 +3,22 @@
 #ifndef WRI_COLLECTIVE_COMM_H
 #define WRI_COLLECTIVE_COMM_H
 
+#include "base/device.h"
 #include "base/memory.h"
 #include "collective/context.h"
 
 #define WRI_MESSAGE_MAX 512
+
+/* What a call's buffers are made of. */
+enum wri_memory { WRI_MEMORY_HOST, WRI_MEMORY_PINNED, WRI_MEMORY_DEVICE, WRI_MEMORY_KINDS };
+
+/* A communicator's part of a device: opened at the first call or tensor there. */
+struct wri_lane {
+    const struct wri_device *device; /* NULL: not opened */
+    void *stream;                    /* of what concerns the communicator as a whole */
+    void *order;                     /* event: that joins streams */
+    void **piece_stream;             /* config.window: pieces overlap */
+};
 
 struct wring_comm {
     wring_context *context;
@@ -20,7 +32,10 @@ struct wring_comm {
     uint64_t operation;                           /* started so far: numbers the next one */
     uint64_t last_good;                           /* operations that ended well */
     wring_tensor *tensors;                        /* list, for explain */
-    struct wri_arena spare;                       /* buffers of an earlier call, for the next one */
+    struct wri_arena spare[WRI_MEMORY_KINDS];     /* buffers of an earlier call, for the next one */
+    struct wri_lane lane;
+    uint64_t *agreed; /* nagreed calls that all ranks of a stream-ordered transport agreed on */
+    size_t nagreed, agreed_capacity;
     int refs;            /* the user's, one per tensor and per request not waited for */
     bool met;            /* the first barrier is through */
     wring_status failed; /* first failure, or WRING_OK; later calls return it at once */
@@ -32,6 +47,19 @@ wring_status wri_comm_create(wring_context *context, const wring_comm_options *o
 wring_status wri_comm_create_local(wring_context *context, int nranks,
                                    const wring_comm_options *options, wring_comm **comms_out);
 void wri_comm_destroy(wring_comm *comm);
+
+/* Open the communicator's lane of the context's device. Locked. */
+wring_status wri_lane_open(wring_comm *comm);
+
+void wri_lane_close(wring_comm *comm);
+
+/* Open and close an arena of buffers of one kind. */
+wring_status wri_buffers_open(wring_comm *comm, enum wri_memory kind, struct wri_arena *arena);
+void wri_buffers_close(wring_comm *comm, enum wri_memory kind, struct wri_arena *arena);
+
+/* Device memory of the communicator's, for who does not hold the lock. */
+wring_status wri_lane_buffers(wring_comm *comm, struct wri_arena *arena);
+void wri_lane_buffers_close(wring_comm *comm, struct wri_arena *arena);
 
 /* Drop a reference; the last one frees the communicator. Locked. */
 void wri_comm_release(wring_comm *comm);

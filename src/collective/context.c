@@ -3,20 +3,23 @@
 #include "collective/context.h"
 
 #include "base/memory.h"
+#include "base/module.h"
 #include "base/status.h"
 #include "codec/codec.h"
 #include "collective/exec.h"
 #include "simd/kernels.h"
 
 #include <sched.h>
+#include <time.h>
 #include <unistd.h>
 
-#define SPIN_LIMIT 2000 /* idle polls of a rank that has a core of its own: about 100 us */
-#define SLEEP_MS 50     /* longest sleep, so that deadlines are looked at */
+#define SPIN_LIMIT 2000      /* idle polls of a rank that has a core of its own: about 100 us */
+#define SLEEP_MS 50          /* longest sleep, so that deadlines are looked at */
+#define ORDERED_NAP_NS 50000 /* between looks at a stream, which has nothing to sleep on */
 
 bool wri_context_poll(wring_context *context)
 {
-    bool moved = context->transport->progress(context->link);
+    bool moved = context->transport->progress && context->transport->progress(context->link);
     wring_request *next;
     for (wring_request *request = context->active; request; request = next) {
         next = wri_request_next(request);
@@ -33,6 +36,9 @@ void wri_context_drive(wring_context *context, int *idle)
         pthread_mutex_unlock(&context->lock);
         if (!moved)
             sched_yield();
+    } else if (context->transport->arm == NULL) {
+        pthread_mutex_unlock(&context->lock);
+        nanosleep(&(struct timespec){0, ORDERED_NAP_NS}, NULL);
     } else if (context->transport->arm(context->link)) {
         context->sleepers++;
         pthread_mutex_unlock(&context->lock);
@@ -49,7 +55,7 @@ void wri_context_drive(wring_context *context, int *idle)
 void wri_context_notify(wring_context *context)
 {
     pthread_cond_broadcast(&context->work);
-    if (context->sleepers > 0)
+    if (context->sleepers > 0 && context->transport->wake)
         context->transport->wake(context->link);
 }
 
@@ -77,8 +83,10 @@ static wring_status open_transport(wring_context *context, const char *name)
 {
     WRI_TRY(wri_transport_find(name ? name : context->config.transport, context->config.modules,
                                &context->transport));
-    struct wring_transport_open open = {
-        .size = sizeof(open), .host = &wri_host_services, .seed = (uint64_t)context->config.seed};
+    struct wring_transport_open open = {.size = sizeof(open),
+                                        .host = &wri_host_services,
+                                        .seed = (uint64_t)context->config.seed,
+                                        .library = context->config.nccl};
     return context->transport->open(&open, &context->link);
 }
 
@@ -132,8 +140,10 @@ void wri_context_destroy(wring_context *context)
     context->transport->close(context->link);
     while (context->buried != NULL) {
         wring_request *request = context->buried;
+        wring_comm *comm = request->comm;
         context->buried = wri_request_next(request);
         wri_request_free(request);
+        wri_comm_release(comm);
     }
     if (context->listen_fd >= 0)
         close(context->listen_fd);

@@ -10,6 +10,7 @@
 #define WRI_COLLECTIVE_CONTEXT_H
 
 #include "base/config.h"
+#include "base/device.h"
 #include "transport/transport.h"
 
 #include <pthread.h>
@@ -17,8 +18,10 @@
 struct wring_context {
     struct wri_config config;
     const struct wring_transport_ops *transport;
-    void *link;         /* the opened transport */
-    wring_codec *exact; /* codec none, to compare with */
+    void *link;                      /* the opened transport */
+    wring_codec *exact;              /* codec none, to compare with */
+    const struct wri_device *device; /* NULL: no call or tensor was on one yet */
+    int device_index;                /* which: the one that was current then */
     pthread_mutex_t lock;
     pthread_cond_t work; /* the thread has something to do: requests and no waiter, or stop */
     pthread_t thread;
@@ -33,6 +36,19 @@ struct wring_context {
 
 wring_status wri_context_create(const wring_context_options *options, wring_context **context_out);
 void wri_context_destroy(wring_context *context);
+
+/* Open the device, the calling thread's current one, unless it is open. Locked. */
+wring_status wri_context_device(wring_context *context);
+
+/* Make the context's device the thread's current one; returns what was, for leave. */
+int wri_context_enter(wring_context *context);
+void wri_context_leave(wring_context *context, int was);
+
+/* Tell a driver that sleeps that the device has got as far as STREAM is now. */
+wring_status wri_context_wake_after(wring_context *context, void *stream);
+
+/* Whether CALL's buffers are where it says: device memory if it has a stream. Locked. */
+wring_status wri_context_check_memory(wring_context *context, const void *pointer, bool device);
 
 /* Advance everything once; true if anything moved. Locked. */
 bool wri_context_poll(wring_context *context);

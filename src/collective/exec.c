@@ -21,12 +21,14 @@ static bool runnable(const struct wri_piece *piece, const struct wring_step *ste
     const struct wri_slot *slot = &piece->slot[step->slot];
     switch (step->kind) {
     case WRING_STEP_ENCODE:
-    case WRING_STEP_RECV:
         return slot->sends == 0 && !slot->receiving;
+    case WRING_STEP_RECV:
+        return slot->sends == 0 && !slot->receiving && !slot->copying;
     case WRING_STEP_DECODE_SET:
     case WRING_STEP_DECODE_ADD:
-    case WRING_STEP_SEND:
         return slot->full;
+    case WRING_STEP_SEND:
+        return slot->full && !slot->copying;
     default:
         return true;
     }
@@ -35,27 +37,11 @@ static bool runnable(const struct wri_piece *piece, const struct wring_step *ste
 static wring_status run_step(wring_request *request, struct wri_piece *piece,
                              const struct wring_step *step)
 {
-    switch (step->kind) {
-    case WRING_STEP_ENCODE:
-        return wri_exec_encode(request, piece, step);
-    case WRING_STEP_DECODE_SET:
-    case WRING_STEP_DECODE_ADD:
-        return wri_exec_decode(request, piece, step);
-    case WRING_STEP_SEND:
+    if (step->kind == WRING_STEP_SEND)
         return wri_exec_send(request, piece, step);
-    case WRING_STEP_RECV:
+    if (step->kind == WRING_STEP_RECV)
         return wri_exec_recv(request, piece, step);
-    case WRING_STEP_LOAD:
-        wri_exec_load(request, piece, step);
-        return WRING_OK;
-    case WRING_STEP_STORE:
-        wri_exec_store(request, piece, step);
-        return WRING_OK;
-    default:
-        WRI_FAIL(WRING_E_UNSUPPORTED,
-                 "algorithm %s asks for step %d, which no built-in codec needs",
-                 request->plan.algorithm->name, step->kind);
-    }
+    return wri_exec_local(request, piece, step);
 }
 
 static wring_status blame(wring_request *request, const struct wri_piece *piece,
@@ -92,6 +78,8 @@ static wring_status advance_piece(wring_request *request, struct wri_piece *piec
         }
     }
     piece->ntransfers = kept;
+    if (failed == WRING_OK && request->device != NULL)
+        failed = wri_device_poll(request, piece, moved_out);
     while (failed == WRING_OK && piece->position < request->nsteps &&
            runnable(piece, &request->step[piece->position])) {
         const struct wring_step *step = &request->step[piece->position++];
@@ -107,7 +95,7 @@ static wring_status advance_piece(wring_request *request, struct wri_piece *piec
 static void start_piece(wring_request *request, struct wri_piece *piece)
 {
     for (size_t i = 0; i < request->nslots; i++)
-        piece->slot[i].full = false;
+        piece->slot[i].full = piece->slot[i].on_device = false;
     piece->busy = true;
     piece->index = (uint32_t)request->started++;
     piece->position = 0;
@@ -123,10 +111,17 @@ static wring_status advance_all(wring_request *request, bool *moved_out)
         if (!piece->busy)
             continue;
         WRI_TRY(advance_piece(request, piece, moved_out));
-        if (piece->position == request->nsteps && piece->ntransfers == 0) {
-            piece->busy = false;
-            request->finished++;
+        if (piece->position < request->nsteps || piece->ntransfers > 0)
+            continue;
+        if (request->device != NULL) {
+            wring_status status = wri_device_drain(request, piece);
+            if (status == WRING_AGAIN)
+                continue;
+            WRI_TRY(status);
+            *moved_out = true;
         }
+        piece->busy = false;
+        request->finished++;
     }
     return WRING_OK;
 }
@@ -165,6 +160,8 @@ static wring_status check_peers(wring_request *request)
 static void cancel_all(wring_request *request)
 {
     const struct wring_transport_ops *transport = request->context->transport;
+    if (request->ordered && transport->group_abort != NULL)
+        transport->group_abort(request->comm->endpoint);
     for (size_t i = 0; i < request->window; i++) {
         struct wri_piece *piece = &request->piece[i];
         for (size_t j = 0; piece->busy && j < piece->ntransfers; j++)
@@ -174,6 +171,8 @@ static void cancel_all(wring_request *request)
         piece->ntransfers = 0;
         piece->busy = false;
     }
+    if (request->device != NULL)
+        wri_device_quiesce(request);
     request->cancelled = true;
 }
 
@@ -183,7 +182,7 @@ void wri_exec_abort(wring_request *request, wring_status status)
     wri_request_finish(request, status);
 }
 
-bool wri_exec_advance(wring_request *request)
+static bool advance(wring_request *request)
 {
     bool moved = false;
     wring_status status = wri_comm_check(request->comm);
@@ -203,4 +202,14 @@ bool wri_exec_advance(wring_request *request)
     if (status != WRING_OK)
         wri_exec_abort(request, status);
     return moved || status != WRING_OK;
+}
+
+bool wri_exec_advance(wring_request *request)
+{
+    if (request->device == NULL)
+        return advance(request);
+    int was = wri_context_enter(request->context);
+    bool moved = request->ordered ? wri_stream_advance(request) : advance(request);
+    wri_context_leave(request->context, was);
+    return moved;
 }

@@ -20,12 +20,18 @@ struct wri_plan {
     const char *reason; /* static text, for explain */
 };
 
-/* A frame with its payload, being filled, sent or received. */
+/* A frame with its payload, being filled, sent or received. Of a call on a device both stand in
+ * device memory as well, and with a polled transport a copy of them in pinned memory is what
+ * travels. */
 struct wri_slot {
-    unsigned char *frame; /* WRI_FRAME_NBYTES + payload */
-    bool full;            /* holds a payload that steps may read */
-    bool sealed;          /* and its frame is written */
+    unsigned char *frame;  /* WRI_FRAME_NBYTES + payload; NULL on stream-ordered transports */
+    unsigned char *device; /* the same on the device; NULL: on the host */
+    bool full;             /* holds a payload that steps may read */
+    bool sealed;           /* and its frame is written */
     bool receiving;
+    bool on_device; /* the device has the payload that the host has */
+    bool copying;   /* between the two: until `copied` has passed */
+    void *copied;   /* event */
     unsigned sends; /* in flight */
 };
 
@@ -38,12 +44,15 @@ struct wri_transfer {
 /* A piece in flight: its position in the step list, and its slots. */
 struct wri_piece {
     bool busy;
+    bool draining; /* all steps done: until `drained` has passed */
     uint32_t index;
     size_t position;
     struct wri_slot *slot;         /* nslots */
     struct wri_transfer *transfer; /* in flight: ntransfers of at most ntransfers_max */
     size_t ntransfers;
-    void *accumulator;
+    void *accumulator, *scratch;
+    void *stream, *drained;    /* of a call on a device: the order of its steps, and an event */
+    struct wri_verdict *found; /* pinned: what the device had found when the piece last asked */
 };
 
 struct wring_request {
@@ -59,14 +68,19 @@ struct wring_request {
     struct wri_layout layout;
     struct wring_step *step;
     size_t nsteps, nslots, nshards, ntransfers_max;
-    unsigned ntags;                   /* 1 + largest tag of a step */
-    struct wri_frame frame;           /* what all frames of the call have in common */
-    struct wri_piece *piece;          /* window of pieces in flight */
-    size_t window, started, finished; /* pieces */
-    void *scratch;
-    struct wri_arena plan_arena; /* segments, steps, layout */
-    struct wri_arena buffers;    /* pieces and what they point to */
+    unsigned ntags;                             /* 1 + largest tag of a step */
+    struct wri_frame frame;                     /* what all frames of the call have in common */
+    struct wri_piece *piece;                    /* window of pieces in flight */
+    size_t window, started, finished;           /* pieces */
+    struct wri_arena plan_arena;                /* segments, steps, layout */
+    struct wri_arena buffers[WRI_MEMORY_KINDS]; /* pieces and what they point to */
 
+    const struct wri_device *device; /* NULL: the host */
+    void *stream;                    /* the caller's; NULL: the communicator's alone */
+    bool ordered;                    /* enqueued as a whole; done when piece[0] has drained */
+    struct wri_verdict *verdict;     /* on the device */
+
+    bool alone; /* a single rank, that keeps what it has */
     bool done, nonfinite, cancelled, warned;
     wring_status status;
     char message[WRI_MESSAGE_MAX]; /* if status is an error */
@@ -85,10 +99,14 @@ wring_status wri_request_wire_nbytes(wring_comm *comm, const wring_call *call,
 /* The type in which the slot of STEP travels. */
 wring_dtype wri_step_dtype(const wring_request *request, const struct wring_step *step);
 
-/* Where the payload of a slot stands. */
+/* Where the payload of a slot stands: for the transport, and for codecs. */
 static inline unsigned char *wri_slot_payload(const struct wri_slot *slot)
 {
     return slot->frame + WRI_FRAME_NBYTES;
+}
+static inline unsigned char *wri_slot_data(const struct wri_slot *slot)
+{
+    return (slot->device ? slot->device : slot->frame) + WRI_FRAME_NBYTES;
 }
 
 /* The steps: each does what its enum wring_step_kind says, for one piece, at once. */
@@ -96,8 +114,45 @@ wring_status wri_exec_encode(wring_request *request, struct wri_piece *piece,
                              const struct wring_step *step);
 wring_status wri_exec_decode(wring_request *request, struct wri_piece *piece,
                              const struct wring_step *step);
-void wri_exec_load(wring_request *request, struct wri_piece *piece, const struct wring_step *step);
-void wri_exec_store(wring_request *request, struct wri_piece *piece, const struct wring_step *step);
+wring_status wri_exec_load(wring_request *request, struct wri_piece *piece,
+                           const struct wring_step *step);
+wring_status wri_exec_store(wring_request *request, struct wri_piece *piece,
+                            const struct wring_step *step);
+
+/* A step that looks at data, by its kind; WRING_E_UNSUPPORTED for the others. */
+wring_status wri_exec_local(wring_request *request, struct wri_piece *piece,
+                            const struct wring_step *step);
+
+/* The frame that STEP's message must have, sent by SOURCE. */
+struct wri_frame wri_exec_frame(const wring_request *request, const struct wri_piece *piece,
+                                const struct wring_step *step, int source);
+
+/* ---- a call on a device, over a polled transport (exec_device.c) ---- */
+
+/* Join the streams that the call uses to the caller's; afterwards everything stays on them. */
+wring_status wri_device_begin(wring_request *request);
+/* After ENCODE into a slot: NBYTES to the host. Before DECODE: to the device, if not there. */
+wring_status wri_device_download(wring_request *request, struct wri_piece *piece,
+                                 struct wri_slot *slot, size_t nbytes);
+wring_status wri_device_upload(wring_request *request, struct wri_piece *piece,
+                               struct wri_slot *slot, size_t nbytes);
+/* Look which copies have ended; true in *MOVED_OUT if one has. */
+wring_status wri_device_poll(wring_request *request, struct wri_piece *piece, bool *moved_out);
+/* The piece has no step left: WRING_AGAIN until the device is through, then what it found. */
+wring_status wri_device_drain(wring_request *request, struct wri_piece *piece);
+/* Make the next generation of the call's tensors current, unless the device found anything. */
+wring_status wri_device_commit(wring_request *request);
+/* Wait until nothing that was enqueued for the call can touch its memory. */
+void wri_device_quiesce(wring_request *request);
+
+/* ---- a call that is enqueued as a whole (exec_stream.c) ---- */
+
+wring_status wri_stream_start(wring_request *request);
+bool wri_stream_advance(wring_request *request);
+
+/* Over a stream-ordered transport: NBYTES from every rank to RECV, in rank order. Blocks, up to the
+ * time-out; for what must be agreed before anything is enqueued. */
+wring_status wri_stream_gather(wring_comm *comm, const void *send, void *recv, size_t nbytes);
 
 /* SEND and RECV only start; the piece's list of transfers grows by one. */
 wring_status wri_exec_send(wring_request *request, struct wri_piece *piece,
@@ -119,6 +174,9 @@ void wri_exec_abort(wring_request *request, wring_status status);
 
 /* End the request: commit its tensors' state if all went well, wake its waiters. Locked. */
 void wri_request_finish(wring_request *request, wring_status status);
+
+/* Something moves on the device that the progress loop should not sleep through. */
+bool wri_request_on_device(const wring_request *request);
 
 wring_request *wri_request_next(const wring_request *request);
 void wri_request_free(wring_request *request);

@@ -23,6 +23,13 @@ static void *output_at(const wring_request *request, const struct wri_run *run)
            run->begin * wring_dtype_size(request->dtype);
 }
 
+static struct wri_place place_of(const wring_request *request, const struct wri_piece *piece,
+                                 const struct wring_step *step)
+{
+    return (struct wri_place){request->device, piece->stream, request->verdict,
+                              (uint32_t)(step - request->step) + 1};
+}
+
 /* Which residual and which random numbers the run is encoded with. */
 static void set_state(const wring_request *request, const struct wring_step *step,
                       const struct wri_run *run, struct wri_encode_run *encode)
@@ -36,12 +43,16 @@ static void set_state(const wring_request *request, const struct wring_step *ste
         .tensor = tensor ? tensor->id : run->segment,
         .step = tensor ? tensor->step : request->frame.operation,
         .rank = (uint32_t)request->comm->rank | (owner ? 0x80000000u : 0)};
-    if (tensor == NULL || !encode->codec->feedback)
+    if (tensor == NULL)
         return;
-    if (step->flags & WRING_STEP_LOCAL_RESIDUAL)
-        wri_residual_at(&tensor->local, encode->first, &encode->residual_in, &encode->residual_out);
-    else if (step->flags & WRING_STEP_OWNER_RESIDUAL)
-        wri_residual_at(&tensor->owner, encode->first, &encode->residual_in, &encode->residual_out);
+    if (request->device != NULL)
+        encode->step = &tensor->words->step;
+    bool local = step->flags & WRING_STEP_LOCAL_RESIDUAL;
+    if (!encode->codec->feedback || !(local || step->flags & WRING_STEP_OWNER_RESIDUAL))
+        return;
+    const struct wri_residual *residual = local ? &tensor->local : &tensor->owner;
+    wri_residual_at(residual, encode->first, &encode->residual_in, &encode->residual_out);
+    encode->current = residual->on_device;
 }
 
 static bool must_scale(const wring_request *request, const struct wring_step *step)
@@ -49,16 +60,22 @@ static bool must_scale(const wring_request *request, const struct wring_step *st
     return step->flags & WRING_STEP_SCALE && request->op == WRING_AVG;
 }
 
+/* What a device divides by while it encodes or stores; the host does it before. */
+static double divisor_of(const wring_request *request, const struct wring_step *step)
+{
+    return must_scale(request, step) ? request->comm->nranks : 0;
+}
+
 wring_status wri_exec_encode(wring_request *request, struct wri_piece *piece,
                              const struct wring_step *step)
 {
     struct wri_slot *slot = &piece->slot[step->slot];
     bool input = step->buffer == WRING_BUFFER_INPUT;
-    unsigned char *dst = wri_slot_payload(slot);
+    unsigned char *dst = wri_slot_data(slot), *begin = dst;
     struct wri_run run = {0};
     while (wri_layout_next(&request->layout, (size_t)step->shard, piece->index, &run)) {
         void *accumulator = accumulator_at(request, piece, &run);
-        if (must_scale(request, step))
+        if (must_scale(request, step) && request->device == NULL)
             wri_array_divide(request->acc_dtype, accumulator, request->comm->nranks, run.count);
         struct wri_encode_run call = {.codec = request->plan.codec,
                                       .dtype = wri_step_dtype(request, step),
@@ -66,7 +83,9 @@ wring_status wri_exec_encode(wring_request *request, struct wri_piece *piece,
                                       .src = input ? input_at(request, &run) : accumulator,
                                       .count = run.count,
                                       .dst = dst,
-                                      .scratch = request->scratch};
+                                      .scratch = piece->scratch,
+                                      .place = place_of(request, piece, step),
+                                      .divisor = divisor_of(request, step)};
         set_state(request, step, &run, &call);
         WRI_TRY(wri_codec_encode_run(&call));
         request->nonfinite |= call.nonfinite;
@@ -74,13 +93,20 @@ wring_status wri_exec_encode(wring_request *request, struct wri_piece *piece,
     }
     slot->full = true;
     slot->sealed = false;
-    return WRING_OK;
+    if (request->device == NULL || request->ordered)
+        return WRING_OK;
+    return wri_device_download(request, piece, slot, (size_t)(dst - begin));
 }
 
 wring_status wri_exec_decode(wring_request *request, struct wri_piece *piece,
                              const struct wring_step *step)
 {
-    const unsigned char *src = wri_slot_payload(&piece->slot[step->slot]);
+    struct wri_slot *slot = &piece->slot[step->slot];
+    const unsigned char *src = wri_slot_data(slot);
+    if (request->device != NULL && !request->ordered)
+        WRI_TRY(wri_device_upload(request, piece, slot,
+                                  wri_layout_nbytes(&request->layout, wri_step_dtype(request, step),
+                                                    (size_t)step->shard, piece->index)));
     bool output = step->buffer == WRING_BUFFER_OUTPUT;
     struct wri_run run = {0};
     while (wri_layout_next(&request->layout, (size_t)step->shard, piece->index, &run)) {
@@ -93,7 +119,8 @@ wring_status wri_exec_decode(wring_request *request, struct wri_piece *piece,
                                       .count = run.count,
                                       .add = step->kind == WRING_STEP_DECODE_ADD,
                                       .op = request->op,
-                                      .scratch = request->scratch};
+                                      .scratch = piece->scratch,
+                                      .place = place_of(request, piece, step)};
         call.nbytes = wri_codec_nbytes(call.codec, call.dtype, run.count);
         WRI_TRY(wri_codec_decode_run(&call));
         src += call.nbytes;
@@ -101,28 +128,88 @@ wring_status wri_exec_decode(wring_request *request, struct wri_piece *piece,
     return WRING_OK;
 }
 
-void wri_exec_load(wring_request *request, struct wri_piece *piece, const struct wring_step *step)
+/* An array operation on the device, in the place of the host's. */
+static wring_status convert_there(wring_request *request, struct wri_piece *piece, void *dst,
+                                  wring_dtype dst_dtype, const void *src, wring_dtype src_dtype,
+                                  size_t count, double divisor)
+{
+    struct wri_device_convert convert = {.dst_dtype = dst_dtype,
+                                         .src_dtype = src_dtype,
+                                         .dst = dst,
+                                         .src = src,
+                                         .count = count,
+                                         .divisor = divisor,
+                                         .verdict = request->verdict,
+                                         .stream = piece->stream};
+    return request->device->convert(&convert);
+}
+
+static wring_status load_there(wring_request *request, struct wri_piece *piece,
+                               const struct wring_step *step, const struct wri_run *run)
+{
+    void *accumulator = accumulator_at(request, piece, run);
+    const void *input = input_at(request, run);
+    if (step->flags & WRING_STEP_REDUCE)
+        return request->device->reduce(request->op, request->acc_dtype, accumulator, request->dtype,
+                                       input, run->count, piece->stream);
+    return convert_there(request, piece, accumulator, request->acc_dtype, input, request->dtype,
+                         run->count, 0);
+}
+
+wring_status wri_exec_load(wring_request *request, struct wri_piece *piece,
+                           const struct wring_step *step)
 {
     struct wri_run run = {0};
     while (wri_layout_next(&request->layout, (size_t)step->shard, piece->index, &run)) {
         void *accumulator = accumulator_at(request, piece, &run);
-        if (step->flags & WRING_STEP_REDUCE)
+        if (request->device != NULL)
+            WRI_TRY(load_there(request, piece, step, &run));
+        else if (step->flags & WRING_STEP_REDUCE)
             wri_array_reduce(request->op, request->acc_dtype, accumulator, request->dtype,
                              input_at(request, &run), run.count);
         else
             wri_array_convert(request->acc_dtype, accumulator, request->dtype,
                               input_at(request, &run), run.count);
     }
+    return WRING_OK;
 }
 
-void wri_exec_store(wring_request *request, struct wri_piece *piece, const struct wring_step *step)
+wring_status wri_exec_store(wring_request *request, struct wri_piece *piece,
+                            const struct wring_step *step)
 {
     struct wri_run run = {0};
     while (wri_layout_next(&request->layout, (size_t)step->shard, piece->index, &run)) {
         void *accumulator = accumulator_at(request, piece, &run);
+        if (request->device != NULL) {
+            WRI_TRY(convert_there(request, piece, output_at(request, &run), request->dtype,
+                                  accumulator, request->acc_dtype, run.count,
+                                  divisor_of(request, step)));
+            continue;
+        }
         if (must_scale(request, step))
             wri_array_divide(request->acc_dtype, accumulator, request->comm->nranks, run.count);
         request->nonfinite |= wri_array_convert(request->dtype, output_at(request, &run),
                                                 request->acc_dtype, accumulator, run.count);
+    }
+    return WRING_OK;
+}
+
+wring_status wri_exec_local(wring_request *request, struct wri_piece *piece,
+                            const struct wring_step *step)
+{
+    switch (step->kind) {
+    case WRING_STEP_ENCODE:
+        return wri_exec_encode(request, piece, step);
+    case WRING_STEP_DECODE_SET:
+    case WRING_STEP_DECODE_ADD:
+        return wri_exec_decode(request, piece, step);
+    case WRING_STEP_LOAD:
+        return wri_exec_load(request, piece, step);
+    case WRING_STEP_STORE:
+        return wri_exec_store(request, piece, step);
+    default:
+        WRI_FAIL(WRING_E_UNSUPPORTED,
+                 "algorithm %s asks for step %d, which no built-in codec needs",
+                 request->plan.algorithm->name, step->kind);
     }
 }

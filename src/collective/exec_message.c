@@ -16,9 +16,8 @@ static uint64_t message_tag(const wring_request *request, const struct wri_piece
            (request->frame.operation & 0x3ff) << 24 | message;
 }
 
-/* The frame that STEP's message must have, sent by SOURCE. */
-static struct wri_frame frame_of(const wring_request *request, const struct wri_piece *piece,
-                                 const struct wring_step *step, int source)
+struct wri_frame wri_exec_frame(const wring_request *request, const struct wri_piece *piece,
+                                const struct wring_step *step, int source)
 {
     struct wri_frame frame = request->frame;
     frame.source = (uint32_t)source;
@@ -34,7 +33,9 @@ static struct wri_frame frame_of(const wring_request *request, const struct wri_
 static void seal(wring_request *request, struct wri_piece *piece, const struct wring_step *step)
 {
     struct wri_slot *slot = &piece->slot[step->slot];
-    struct wri_frame frame = frame_of(request, piece, step, request->comm->rank);
+    struct wri_frame frame = wri_exec_frame(request, piece, step, request->comm->rank);
+    if (request->device != NULL)
+        request->nonfinite |= piece->found->nonfinite != 0;
     frame.flags |= request->nonfinite ? WRI_FRAME_NONFINITE : 0;
     wri_frame_seal(&frame, wri_slot_payload(slot));
     memcpy(slot->frame, &frame, sizeof(frame));
@@ -96,7 +97,7 @@ static wring_status accept_frame(wring_request *request, struct wri_piece *piece
 {
     struct wri_frame frame;
     const struct wri_slot *slot = &piece->slot[step->slot];
-    struct wri_frame expected = frame_of(request, piece, step, step->peer);
+    struct wri_frame expected = wri_exec_frame(request, piece, step, step->peer);
     memcpy(&frame, slot->frame, sizeof(frame));
     WRI_TRY(wri_frame_check(&frame, nbytes, &expected));
     size_t first = WRI_FRAME_NBYTES;
@@ -139,6 +140,7 @@ wring_status wri_exec_reap(wring_request *request, struct wri_piece *piece,
     }
     slot->receiving = false;
     slot->full = true;
+    slot->on_device = false;
     slot->sealed = false;
     return accept_payload(slot);
 }

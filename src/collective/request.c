@@ -107,6 +107,14 @@ struct extent {
     size_t count, payload, scratch;
 };
 
+/* Working memory of a run's codec. */
+static size_t scratch_of(const wring_request *request, size_t count)
+{
+    const wring_codec *codec = request->plan.codec;
+    return request->device ? wri_codec_device_scratch_nbytes(codec, request->device, count)
+                           : wri_codec_scratch_nbytes(codec, request->dtype, count);
+}
+
 static struct extent largest_range(const wring_request *request)
 {
     const struct wri_layout *layout = &request->layout;
@@ -116,7 +124,7 @@ static struct extent largest_range(const wring_request *request)
             size_t count = 0, payload = 0;
             struct wri_run run = {0};
             while (wri_layout_next(layout, s, p, &run)) {
-                size_t scratch = wri_codec_scratch_nbytes(layout->codec, request->dtype, run.count);
+                size_t scratch = scratch_of(request, run.count);
                 size_t own = wri_codec_nbytes(layout->codec, request->dtype, run.count);
                 size_t partial = wri_codec_nbytes(layout->codec, request->acc_dtype, run.count);
                 count += run.count;
@@ -129,46 +137,105 @@ static struct extent largest_range(const wring_request *request)
     return most;
 }
 
-/* Second arena: the window of pieces with their slots, accumulators, and the shared scratch. */
-static void take_buffers(wring_request *request, struct wri_arena *arena, const struct extent *most)
+/* One slot's bytes of each kind of memory. */
+static void take_slot(wring_request *request, struct wri_arena *buffers, size_t nbytes,
+                      struct wri_slot *slot)
 {
+    bool device = request->device != NULL;
+    unsigned char *there = device ? wri_arena_take(&buffers[WRI_MEMORY_DEVICE], nbytes, 1) : NULL;
+    unsigned char *here = NULL;
+    if (!request->ordered)
+        here = wri_arena_take(&buffers[device ? WRI_MEMORY_PINNED : WRI_MEMORY_HOST], nbytes, 1);
+    if (slot != NULL)
+        *slot = (struct wri_slot){.frame = here, .device = there};
+}
+
+/* One piece of the window. Its codec works in device memory, if the call is on a device; only
+ * pieces on a stream of their own have a scratch of their own. */
+static void take_piece(wring_request *request, struct wri_arena *buffers, const struct extent *most,
+                       struct wri_piece *piece)
+{
+    struct wri_arena *host = &buffers[WRI_MEMORY_HOST];
+    struct wri_arena *work = request->device ? &buffers[WRI_MEMORY_DEVICE] : host;
     size_t slot_nbytes = wri_round_up(
         WRI_FRAME_NBYTES + (most->payload > WRI_EAGER ? most->payload : WRI_EAGER), WRI_ALIGN);
-    request->scratch = wri_arena_take(arena, most->scratch, 1);
-    request->piece = wri_arena_take(arena, request->window, sizeof(struct wri_piece));
+    struct wri_slot *slot = wri_arena_take(host, request->nslots, sizeof(*slot));
+    struct wri_transfer *transfer =
+        wri_arena_take(host, request->ntransfers_max, sizeof(*transfer));
+    for (size_t j = 0; j < request->nslots; j++)
+        take_slot(request, buffers, slot_nbytes, slot ? &slot[j] : NULL);
+    void *accumulator = wri_arena_take(work, most->count, wring_dtype_size(request->acc_dtype));
+    void *scratch = wri_arena_take(work, most->scratch, 1);
+    void *found = request->device
+                      ? wri_arena_take(&buffers[WRI_MEMORY_PINNED], 1, sizeof(struct wri_verdict))
+                      : NULL;
+    if (piece != NULL)
+        *piece = (struct wri_piece){.slot = slot,
+                                    .transfer = transfer,
+                                    .accumulator = accumulator,
+                                    .scratch = scratch,
+                                    .found = found};
+}
+
+/* Second arena: the window of pieces with their slots, accumulators and scratch. */
+static void take_buffers(wring_request *request, struct wri_arena *buffers,
+                         const struct extent *most)
+{
+    if (request->device != NULL)
+        request->verdict =
+            wri_arena_take(&buffers[WRI_MEMORY_DEVICE], 1, sizeof(*request->verdict));
+    request->piece =
+        wri_arena_take(&buffers[WRI_MEMORY_HOST], request->window, sizeof(struct wri_piece));
+    for (size_t i = 0; i < request->window; i++)
+        take_piece(request, buffers, most, request->piece ? &request->piece[i] : NULL);
+}
+
+/* What the arena was found to need: from the communicator's spare, or new. */
+static wring_status open_buffers(wring_request *request, enum wri_memory kind)
+{
+    struct wri_arena *arena = &request->buffers[kind], *spare = &request->comm->spare[kind];
+    if (arena->overflow || spare->capacity < arena->used)
+        return wri_buffers_open(request->comm, kind, arena);
+    *arena = (struct wri_arena){.base = spare->base, .capacity = spare->capacity};
+    *spare = (struct wri_arena){0};
+    return WRING_OK;
+}
+
+/* Streams and events of the pieces. */
+static wring_status open_events(wring_request *request)
+{
+    const struct wri_device *device = request->device;
     for (size_t i = 0; i < request->window; i++) {
-        struct wri_slot *slot = wri_arena_take(arena, request->nslots, sizeof(*slot));
-        struct wri_transfer *transfer =
-            wri_arena_take(arena, request->ntransfers_max, sizeof(*transfer));
-        unsigned char *frames = wri_arena_take(arena, request->nslots, slot_nbytes);
-        void *accumulator =
-            wri_arena_take(arena, most->count, wring_dtype_size(request->acc_dtype));
-        if (arena->base == NULL)
-            continue;
-        memset(slot, 0, request->nslots * sizeof(*slot));
+        struct wri_piece *piece = &request->piece[i];
+        piece->stream =
+            request->ordered ? request->comm->lane.stream : request->comm->lane.piece_stream[i];
+        *piece->found = (struct wri_verdict){0, 0};
+        WRI_TRY(device->event_open(device, &piece->drained));
+        for (size_t j = 0; !request->ordered && j < request->nslots; j++)
+            WRI_TRY(device->event_open(device, &piece->slot[j].copied));
+    }
+    return WRING_OK;
+}
+
+static void close_events(wring_request *request)
+{
+    for (size_t i = 0; request->device != NULL && request->piece != NULL && i < request->window;
+         i++) {
+        struct wri_piece *piece = &request->piece[i];
+        request->device->event_close(request->device, piece->drained);
         for (size_t j = 0; j < request->nslots; j++)
-            slot[j].frame = frames + j * slot_nbytes;
-        request->piece[i] =
-            (struct wri_piece){.slot = slot, .transfer = transfer, .accumulator = accumulator};
+            request->device->event_close(request->device, piece->slot[j].copied);
     }
 }
 
 static wring_status allocate_buffers(wring_request *request)
 {
-    wring_comm *comm = request->comm;
     struct extent most = largest_range(request);
-    struct wri_arena *arena = &request->buffers;
-    take_buffers(request, arena, &most);
-    if (!arena->overflow && comm->spare.capacity >= arena->used) {
-        arena->base = comm->spare.base;
-        arena->capacity = comm->spare.capacity;
-        arena->used = 0;
-        comm->spare = (struct wri_arena){0};
-    } else {
-        WRI_TRY(wri_arena_open(arena));
-    }
-    take_buffers(request, arena, &most);
-    return WRING_OK;
+    take_buffers(request, request->buffers, &most);
+    for (int kind = 0; kind < WRI_MEMORY_KINDS; kind++)
+        WRI_TRY(open_buffers(request, (enum wri_memory)kind));
+    take_buffers(request, request->buffers, &most);
+    return request->device ? open_events(request) : WRING_OK;
 }
 
 static uint32_t tensor_digest(const wring_request *request)
@@ -282,6 +349,8 @@ static wring_status request_open(wring_comm *comm, const wring_call *call,
     request->dtype = call->dtype;
     request->acc_dtype = wri_dtype_accumulator(call->dtype);
     request->plan = *plan;
+    request->stream = call->stream;
+    request->alone = comm->nranks == 1 && !comm->context->config.force;
     wring_status status = plan_request(request, call);
     if (status != WRING_OK) {
         wri_request_free(request);
@@ -318,22 +387,63 @@ static void enlist(wring_request *request)
     wri_context_notify(request->context);
 }
 
+/* Where the call's data are, and so who drives it. */
+static wring_status place_request(wring_request *request)
+{
+    wring_comm *comm = request->comm;
+    bool ordered = comm->context->transport->caps & WRING_TRANSPORT_STREAM_ORDERED;
+    request->window = wri_min((size_t)comm->context->config.window, request->layout.npieces);
+    if (request->stream == NULL && !ordered)
+        return WRING_OK;
+    WRI_TRY(wri_lane_open(comm));
+    request->device = comm->lane.device;
+    request->ordered = ordered || request->alone;
+    if (request->ordered)
+        request->window = 1;
+    return WRING_OK;
+}
+
+static wring_status prepare(wring_request *request)
+{
+    size_t npieces = request->layout.npieces;
+    WRI_TRY(place_request(request));
+    if (request->ntags > 0 && npieces > WRI_MESSAGES_MAX / request->ntags)
+        WRI_FAIL(WRING_E_UNSUPPORTED, "%zu pieces are too many for one call; raise WRING_PIECE",
+                 npieces);
+    if (!request->alone || request->device != NULL)
+        WRI_TRY(allocate_buffers(request));
+    return request->alone ? WRING_OK : assign_owners(request);
+}
+
+/* Begin, now that nothing can be refused any more: a failure from here on is the communicator's. */
+static void begin(wring_request *request)
+{
+    wring_status status = WRING_OK;
+    if (request->alone && request->device == NULL) {
+        identity(request);
+        wri_request_finish(request, WRING_OK);
+        return;
+    }
+    set_busy(request, true);
+    enlist(request);
+    int was = wri_context_enter(request->context);
+    if (request->ordered)
+        status = wri_stream_start(request);
+    else if (request->device != NULL)
+        status = wri_device_begin(request);
+    wri_context_leave(request->context, was);
+    if (status != WRING_OK)
+        wri_exec_abort(request, status);
+}
+
 wring_status wri_request_start(wring_comm *comm, const wring_call *call,
                                const struct wri_plan *plan, wring_request **request_out)
 {
     wring_request *request;
     WRI_TRY(request_open(comm, call, plan, &request));
-    bool alone = comm->nranks == 1 && !comm->context->config.force;
-    size_t npieces = request->layout.npieces;
-    request->window = wri_min((size_t)comm->context->config.window, npieces);
-    wring_status status = WRING_OK;
-    if (request->ntags > 0 && npieces > WRI_MESSAGES_MAX / request->ntags)
-        status = wri_fail(WRING_E_UNSUPPORTED,
-                          "%zu pieces are too many for one call; raise WRING_PIECE", npieces);
-    if (status == WRING_OK && !alone)
-        status = allocate_buffers(request);
-    if (status == WRING_OK && !alone)
-        status = assign_owners(request);
+    int was = wri_context_enter(comm->context);
+    wring_status status = prepare(request);
+    wri_context_leave(comm->context, was);
     if (status != WRING_OK) {
         wri_request_free(request);
         return status;
@@ -342,19 +452,13 @@ wring_status wri_request_start(wring_comm *comm, const wring_call *call,
     fill_frame(request, call);
     comm->operation++;
     request->moved_ns = wri_clock_ns();
-    if (alone) {
-        identity(request);
-        wri_request_finish(request, WRING_OK);
-    } else {
-        set_busy(request, true);
-        enlist(request);
-    }
+    begin(request);
     *request_out = request;
     return WRING_OK;
 }
 
 /* State of the tensors of a call that ended well. */
-static void commit(wring_request *request)
+static wring_status commit(wring_request *request)
 {
     for (size_t i = 0; i < request->nsegments; i++) {
         const wring_segment *segment = &request->segment[i];
@@ -363,9 +467,12 @@ static void commit(wring_request *request)
         segment->tensor->algorithm = request->plan.algorithm->name;
         segment->tensor->reason = request->plan.reason;
         segment->tensor->wire_nbytes = request->wire_nbytes;
-        if (!request->nonfinite)
+        if (!request->nonfinite && request->device == NULL)
             wri_tensor_commit(segment->tensor, segment->offset, segment->count);
     }
+    if (request->device != NULL && !request->ordered && !request->nonfinite)
+        return wri_device_commit(request);
+    return WRING_OK;
 }
 
 void wri_request_finish(wring_request *request, wring_status status)
@@ -374,14 +481,14 @@ void wri_request_finish(wring_request *request, wring_status status)
     while (*link != NULL && *link != request)
         link = &(*link)->next;
     bool ran = *link == request;
+    if (status == WRING_OK && ran)
+        status = commit(request);
     request->status = status;
     if (status != WRING_OK) {
         snprintf(request->message, sizeof(request->message), "%s", wring_error_message());
         wri_comm_poison(request->comm, status);
     } else {
         request->comm->last_good++;
-        if (ran)
-            commit(request);
     }
     set_busy(request, false);
     if (ran)
@@ -399,34 +506,43 @@ wring_request *wri_request_next(const wring_request *request)
 /* Keep the buffers for the communicator's next call, unless it has larger ones. */
 static void give_back(wring_request *request)
 {
-    wring_comm *comm = request->comm;
-    if (request->buffers.capacity > comm->spare.capacity) {
-        struct wri_arena smaller = comm->spare;
-        comm->spare = request->buffers;
-        request->buffers = smaller;
+    for (int kind = 0; kind < WRI_MEMORY_KINDS; kind++) {
+        struct wri_arena *arena = &request->buffers[kind], *spare = &request->comm->spare[kind];
+        if (arena->capacity > spare->capacity) {
+            struct wri_arena smaller = *spare;
+            *spare = *arena;
+            *arena = smaller;
+        }
     }
+}
+
+bool wri_request_on_device(const wring_request *request)
+{
+    return request->device != NULL;
 }
 
 void wri_request_free(wring_request *request)
 {
-    wri_arena_close(&request->buffers);
+    close_events(request);
+    for (int kind = 0; kind < WRI_MEMORY_KINDS; kind++)
+        wri_buffers_close(request->comm, (enum wri_memory)kind, &request->buffers[kind]);
     wri_arena_close(&request->plan_arena);
     wri_free(request);
 }
 
-/* The user is done with the request. Locked. */
+/* The user is done with the request. What the transport may still look at stays, and with it the
+ * communicator, until the context ends. Locked. */
 static void release(wring_request *request)
 {
     wring_context *context = request->context;
-    bool buried = request->cancelled;
-    if (!buried)
-        give_back(request);
-    wri_comm_release(request->comm);
-    if (buried) {
+    wring_comm *comm = request->comm;
+    if (request->cancelled) {
         request->next = context->buried;
         context->buried = request;
     } else {
+        give_back(request);
         wri_request_free(request);
+        wri_comm_release(comm);
     }
 }
 

@@ -15,6 +15,7 @@ struct wri_residual {
     float *generation[2];
     int current;
     size_t begin, end;
+    uint32_t *on_device; /* what stands for `current` there; NULL: the host */
 };
 
 struct wring_tensor {
@@ -27,11 +28,13 @@ struct wring_tensor {
     const wring_codec *codec;
     struct wri_residual
         local; /* of what this rank sends: the whole tensor, if the codec has `ef` */
-    struct wri_residual owner;      /* of what it sends as the owner of a reduced range */
-    uint64_t step;                  /* committed calls: seeds random rounding */
-    bool busy;                      /* in a call that is not finished */
-    const char *algorithm, *reason; /* of the last call, for explain; NULL before */
-    uint64_t wire_nbytes;           /* of the last call, all its tensors together */
+    struct wri_residual owner;       /* of what it sends as the owner of a reduced range */
+    const struct wri_device *device; /* where its state is */
+    struct wri_device_state *words;  /* there; NULL on the host */
+    uint64_t step;                   /* committed calls: seeds random rounding */
+    bool busy;                       /* in a call that is not finished */
+    const char *algorithm, *reason;  /* of the last call, for explain; NULL before */
+    uint64_t wire_nbytes;            /* of the last call, all its tensors together */
 };
 
 /* This rank owns [begin, end) of the reduced tensor from now on. What it kept for a range that it
@@ -41,6 +44,11 @@ wring_status wri_tensor_own(wring_tensor *tensor, size_t begin, size_t end, floa
 
 /* A call that covered [offset, offset + count) ended well: its next generation becomes current. */
 void wri_tensor_commit(wring_tensor *tensor, size_t offset, size_t count);
+
+/* The same for one residual on a device, as what the device is to do; nothing for one that is not
+ * there. */
+struct wri_device_commit wri_residual_commit(const struct wri_residual *residual, size_t begin,
+                                             size_t end);
 
 /* Where a call reads and writes the residual of element `index`; NULL, NULL without one. */
 void wri_residual_at(const struct wri_residual *residual, size_t index, const float **in_out,

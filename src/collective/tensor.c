@@ -12,19 +12,37 @@
 #include <stdio.h>
 #include <string.h>
 
-static wring_status residual_open(struct wri_residual *residual, size_t begin, size_t end)
+/* COUNT zeroed floats where the tensor's state is. */
+static wring_status floats_open(const wring_tensor *tensor, size_t count, float **out)
+{
+    void *stream = tensor->comm->lane.stream;
+    void *block;
+    WRI_TRY(tensor->device->alloc(tensor->device, stream, count * sizeof(float), &block));
+    wring_status status = WRING_OK;
+    if (!tensor->device->host) /* its memory comes zeroed */
+        status = tensor->device->zero(stream, block, count * sizeof(float));
+    if (status != WRING_OK)
+        tensor->device->free(tensor->device, stream, block);
+    *out = block;
+    return status;
+}
+
+static wring_status residual_open(const wring_tensor *tensor, struct wri_residual *residual,
+                                  size_t begin, size_t end)
 {
     float *block;
-    WRI_TRY(wri_alloc(2 * (end - begin), sizeof(float), (void **)&block));
-    *residual = (struct wri_residual){{block, block + (end - begin)}, 0, begin, end};
+    WRI_TRY(floats_open(tensor, 2 * (end - begin), &block));
+    *residual =
+        (struct wri_residual){{block, block + (end - begin)}, 0, begin, end, residual->on_device};
     return WRING_OK;
 }
 
-static void residual_close(struct wri_residual *residual)
+static void residual_close(const wring_tensor *tensor, struct wri_residual *residual)
 {
-    wri_free(residual->generation[0] < residual->generation[1] ? residual->generation[0]
-                                                               : residual->generation[1]);
-    *residual = (struct wri_residual){0};
+    float *block = residual->generation[0] < residual->generation[1] ? residual->generation[0]
+                                                                     : residual->generation[1];
+    tensor->device->free(tensor->device, tensor->comm->lane.stream, block);
+    *residual = (struct wri_residual){.on_device = residual->on_device};
 }
 
 void wri_residual_at(const struct wri_residual *residual, size_t index, const float **in_out,
@@ -49,6 +67,49 @@ static wring_status shape_count(int ndim, const size_t *shape, size_t *count_out
     return WRING_OK;
 }
 
+/* What the tensor keeps on the device of its communicator. */
+static wring_status open_words(wring_tensor *tensor)
+{
+    wring_comm *comm = tensor->comm;
+    const struct wri_device *device = comm->lane.device;
+    void *block;
+    WRI_TRY(wri_codec_on_device(tensor->codec, device));
+    WRI_TRY(device->alloc(device, comm->lane.stream, sizeof(*tensor->words), &block));
+    tensor->device = device;
+    tensor->words = block;
+    tensor->local.on_device = &tensor->words->current[0];
+    tensor->owner.on_device = &tensor->words->current[1];
+    return device->zero(comm->lane.stream, block, sizeof(*tensor->words));
+}
+
+static wring_status open_state(wring_tensor *tensor, bool device)
+{
+    wring_comm *comm = tensor->comm;
+    wring_status status = WRING_OK;
+    pthread_mutex_lock(&comm->context->lock);
+    if (device)
+        status = wri_lane_open(comm);
+    int was = wri_context_enter(comm->context);
+    if (status == WRING_OK && device)
+        status = open_words(tensor);
+    if (status == WRING_OK && tensor->codec->feedback && tensor->count > 0)
+        status = residual_open(tensor, &tensor->local, 0, tensor->count);
+    wri_context_leave(comm->context, was);
+    pthread_mutex_unlock(&comm->context->lock);
+    return status;
+}
+
+static void close_state(wring_tensor *tensor)
+{
+    wring_context *context = tensor->comm->context;
+    int was = wri_context_enter(context);
+    residual_close(tensor, &tensor->local);
+    residual_close(tensor, &tensor->owner);
+    if (tensor->words != NULL)
+        tensor->device->free(tensor->device, tensor->comm->lane.stream, tensor->words);
+    wri_context_leave(context, was);
+}
+
 wring_status wri_tensor_create(wring_comm *comm, const char *name, wring_dtype dtype, int ndim,
                                const size_t *shape, const wring_tensor_options *options,
                                wring_tensor **tensor_out)
@@ -67,10 +128,12 @@ wring_status wri_tensor_create(wring_comm *comm, const char *name, wring_dtype d
     tensor->count = count;
     tensor->codec = codec;
     tensor->id = wri_hash(name, strlen(name), 0);
+    tensor->device = &wri_device_host;
     status = wri_strdup(name, &tensor->name);
-    if (status == WRING_OK && codec->feedback && count > 0)
-        status = residual_open(&tensor->local, 0, count);
+    if (status == WRING_OK)
+        status = open_state(tensor, options && options->device);
     if (status != WRING_OK) {
+        close_state(tensor);
         wri_free(tensor->name);
         wri_free(tensor);
         return status;
@@ -119,10 +182,9 @@ void wri_tensor_destroy(wring_tensor *tensor)
     while (*link != tensor)
         link = &(*link)->next;
     *link = tensor->next;
+    close_state(tensor);
     wri_comm_release(comm);
     pthread_mutex_unlock(&context->lock);
-    residual_close(&tensor->local);
-    residual_close(&tensor->owner);
     wri_free(tensor->name);
     wri_free(tensor);
 }
@@ -144,6 +206,28 @@ const wring_codec *wri_tensor_codec(const wring_tensor *tensor)
     return tensor->codec;
 }
 
+/* Waits for all calls that are enqueued. */
+static wring_status residual_from_device(const wring_tensor *tensor, float *dst)
+{
+    wring_context *context = tensor->comm->context;
+    const struct wri_device *device = tensor->device;
+    void *stream = tensor->comm->lane.stream;
+    struct wri_device_state state;
+    pthread_mutex_lock(&context->lock);
+    int was = wri_context_enter(context);
+    wring_status status = device->copy(device, stream, &state, tensor->words, sizeof(state));
+    if (status == WRING_OK)
+        status = device->stream_wait(stream);
+    if (status == WRING_OK)
+        status = device->copy(device, stream, dst, tensor->local.generation[state.current[0] & 1],
+                              tensor->count * sizeof(float));
+    if (status == WRING_OK)
+        status = device->stream_wait(stream);
+    wri_context_leave(context, was);
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
 wring_status wri_tensor_residual(const wring_tensor *tensor, float *dst, size_t count)
 {
     if (count != tensor->count)
@@ -151,13 +235,31 @@ wring_status wri_tensor_residual(const wring_tensor *tensor, float *dst, size_t 
                  tensor->count, count);
     if (count == 0)
         return WRING_OK;
-    const float *now;
-    float *next;
-    wri_residual_at(&tensor->local, 0, &now, &next);
-    if (now != NULL)
-        memcpy(dst, now, count * sizeof(float));
-    else
+    const struct wri_residual *local = &tensor->local;
+    if (local->generation[0] == NULL)
         memset(dst, 0, count * sizeof(float));
+    else if (tensor->words == NULL)
+        memcpy(dst, local->generation[local->current], count * sizeof(float));
+    else
+        return residual_from_device(tensor, dst);
+    return WRING_OK;
+}
+
+/* What was kept as the owner goes back to what is sent. */
+static wring_status fold(wring_tensor *tensor, float weight)
+{
+    const struct wri_residual *owner = &tensor->owner, *local = &tensor->local;
+    size_t n = owner->end - owner->begin;
+    if (n == 0)
+        return WRING_OK;
+    if (tensor->words != NULL)
+        return tensor->device->fold(local->generation, local->on_device, owner->begin,
+                                    owner->generation, owner->on_device, n, weight,
+                                    tensor->comm->lane.stream);
+    float *to = local->generation[local->current] + owner->begin;
+    const float *from = owner->generation[owner->current];
+    for (size_t i = 0; i < n; i++)
+        to[i] += weight * from[i];
     return WRING_OK;
 }
 
@@ -166,18 +268,35 @@ wring_status wri_tensor_own(wring_tensor *tensor, size_t begin, size_t end, floa
     struct wri_residual *owner = &tensor->owner;
     if (owner->begin == begin && owner->end == end)
         return WRING_OK;
-    struct wri_residual fresh = {0};
+    struct wri_residual fresh = {.on_device = owner->on_device};
     if (begin < end)
-        WRI_TRY(residual_open(&fresh, begin, end));
-    float *local = tensor->local.generation[tensor->local.current];
-    const float *old = owner->generation[owner->current];
-    for (size_t i = owner->begin; i < owner->end; i++)
-        local[i] += weight * old[i - owner->begin];
-    residual_close(owner);
+        WRI_TRY(residual_open(tensor, &fresh, begin, end));
+    wring_status status = fold(tensor, weight);
+    if (status == WRING_OK && tensor->words != NULL)
+        status = tensor->device->zero(tensor->comm->lane.stream, owner->on_device,
+                                      sizeof(*owner->on_device));
+    if (status != WRING_OK) {
+        residual_close(tensor, &fresh);
+        return status;
+    }
+    residual_close(tensor, owner);
     *owner = fresh;
     owner->begin = begin;
     owner->end = end;
     return WRING_OK;
+}
+
+struct wri_device_commit wri_residual_commit(const struct wri_residual *residual, size_t begin,
+                                             size_t end)
+{
+    if (residual->generation[0] == NULL)
+        return (struct wri_device_commit){0};
+    return (struct wri_device_commit){
+        .current = residual->on_device,
+        .residual = {residual->generation[0], residual->generation[1]},
+        .begin = begin - residual->begin,
+        .end = end - residual->begin,
+        .count = residual->end - residual->begin};
 }
 
 /* The next generation of [begin, end) becomes current: by exchange if that is all there is. */

@@ -10,6 +10,10 @@
 #define PIECE_NBYTES_MAX (4u << 20)
 #define MESSAGE_NBYTES (64u << 10)
 
+/* Enqueued as a whole, pieces follow each other on one stream: they only bound the memory, and each
+ * costs launches. */
+#define PIECE_NBYTES_ORDERED (64u << 20)
+
 /* Encoded bytes per byte of DTYPE. Measured on many elements, so that small print does not
  * count. */
 static double ratio_of(const wring_codec *codec, wring_dtype dtype)
@@ -38,7 +42,9 @@ struct wring_cost wri_cost_of(const wring_comm *comm, const wring_call *call,
 size_t wri_cost_piece_count(const wring_comm *comm, wring_dtype dtype, const wring_codec *codec)
 {
     double nbytes = (double)comm->context->config.piece_nbytes;
-    if (nbytes == 0) {
+    if (nbytes == 0 && comm->context->transport->caps & WRING_TRANSPORT_STREAM_ORDERED) {
+        nbytes = PIECE_NBYTES_ORDERED;
+    } else if (nbytes == 0) {
         nbytes = MESSAGE_NBYTES / ratio_of(codec, dtype);
         nbytes = nbytes < PIECE_NBYTES ? PIECE_NBYTES : nbytes;
         nbytes = nbytes > PIECE_NBYTES_MAX ? PIECE_NBYTES_MAX : nbytes;

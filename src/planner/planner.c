@@ -22,6 +22,39 @@ static wring_status check_call(const wring_comm *comm, const wring_call *call)
     return WRING_OK;
 }
 
+/* Where the buffers are, and whether codec and transport can work there. */
+static wring_status check_place(const wring_comm *comm, const wring_call *call,
+                                const wring_codec *codec)
+{
+    wring_context *context = comm->context;
+    bool ordered = context->transport->caps & WRING_TRANSPORT_STREAM_ORDERED;
+    int index = -1;
+    if (call->kind == WRING_BARRIER)
+        return WRING_OK;
+    if (call->stream == NULL && ordered)
+        WRI_FAIL(
+            WRING_E_ARGUMENT,
+            "transport %s moves device memory, and the call has no stream: give it one, or use "
+            "a context with transport ucx for host memory",
+            context->transport->name);
+    if (call->stream == NULL)
+        return WRING_OK;
+    WRI_TRY(wri_context_device(context));
+    WRI_TRY(context->device->stream_device(call->stream, &index));
+    if (index != context->device_index)
+        WRI_FAIL(WRING_E_ARGUMENT,
+                 "the stream belongs to device %d, the context works on device %d", index,
+                 context->device_index);
+    return wri_codec_on_device(codec, context->device);
+}
+
+static wring_status check_buffer(const wring_comm *comm, const wring_call *call, const void *buffer)
+{
+    if (buffer == NULL)
+        return WRING_OK;
+    return wri_context_check_memory(comm->context, buffer, call->stream != NULL);
+}
+
 static wring_status check_tensor(const wring_comm *comm, const wring_call *call,
                                  const wring_segment *segment, const wring_codec *codec)
 {
@@ -42,6 +75,10 @@ static wring_status check_tensor(const wring_comm *comm, const wring_call *call,
     if (segment->offset % unit != 0 || (segment->count % unit != 0 && !to_end))
         WRI_FAIL(WRING_E_ARGUMENT, "a part of tensor '%s' must begin and end at multiples of %zu",
                  tensor->name, unit);
+    if ((tensor->words != NULL) != (call->stream != NULL))
+        WRI_FAIL(WRING_E_ARGUMENT, "tensor '%s' is in %s memory, the call's stream is %s",
+                 tensor->name, tensor->words ? "device" : "host",
+                 call->stream ? "not NULL" : "NULL");
     if (tensor->busy)
         WRI_FAIL(WRING_E_STATE, "tensor '%s' is in a call that is not finished", tensor->name);
     return WRING_OK;
@@ -60,6 +97,10 @@ static wring_status check_segments(const wring_comm *comm, const wring_call *cal
             WRI_FAIL(WRING_E_ARGUMENT, "segment %zu has too many elements: %zu", i, segment->count);
         if (segment->tensor != NULL)
             WRI_TRY(check_tensor(comm, call, segment, codec));
+        if (segment->count > 0) {
+            WRI_TRY(check_buffer(comm, call, reads ? segment->send : NULL));
+            WRI_TRY(check_buffer(comm, call, segment->recv));
+        }
     }
     return WRING_OK;
 }
@@ -167,6 +208,8 @@ wring_status wri_planner_start(wring_comm *comm, const wring_call *call,
         status = check_call(comm, call);
     if (status == WRING_OK)
         status = wri_codec_accepts(codec, call->dtype, call->op);
+    if (status == WRING_OK)
+        status = check_place(comm, call, codec);
     if (status == WRING_OK)
         status = check_segments(comm, call, codec);
     if (status == WRING_OK)

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "codec/codec.h"
+#include "collective/comm.h"
 #include "collective/request.h"
 #include "collective/tensor.h"
 #include "planner/planner.h"
@@ -28,6 +29,7 @@ struct wring_scheduler {
     size_t nparams, capacity;
 
     struct wri_arena arena; /* buckets, segments, accumulators; open: parameters are sealed */
+    struct wri_arena there; /* accumulators on a device */
     struct wri_bucket *buckets;
     size_t nbuckets;
 
@@ -89,6 +91,7 @@ static wring_status param_init(const wring_scheduler *scheduler, const char *nam
     *param = (struct wri_parameter){.dtype = dtype, .grad = grad};
     wring_tensor_options options = WRING_TENSOR_OPTIONS_INIT;
     options.codec = scheduler->options.codec;
+    options.device = scheduler->options.stream != NULL;
     WRI_TRY(wri_tensor_create(scheduler->comm, name, dtype, ndim, shape, &options, &param->tensor));
     param->count = wri_tensor_count(param->tensor);
     param->codec = wri_tensor_codec(param->tensor);
@@ -121,12 +124,13 @@ wring_status wri_scheduler_add(wring_scheduler *scheduler, const char *name, wri
 static wring_segment *carve(wring_scheduler *scheduler)
 {
     struct wri_arena *arena = &scheduler->arena;
+    struct wri_arena *sums = scheduler->options.stream ? &scheduler->there : arena;
     scheduler->buckets = wri_arena_take(arena, scheduler->nbuckets, sizeof(struct wri_bucket));
     wring_segment *segments = wri_arena_take(arena, scheduler->nparams, sizeof(wring_segment));
     for (size_t i = 0; i < scheduler->nparams && scheduler->options.accumulate > 1; i++) {
         struct wri_parameter *param = &scheduler->params[i];
         size_t element_nbytes = wring_dtype_size(wri_dtype_accumulator(param->dtype));
-        param->accumulator = wri_arena_take(arena, param->count, element_nbytes);
+        param->accumulator = wri_arena_take(sums, param->count, element_nbytes);
     }
     return segments;
 }
@@ -138,6 +142,8 @@ static wring_status seal(wring_scheduler *scheduler)
     scheduler->nbuckets = wri_bucket_assign(scheduler->params, scheduler->nparams,
                                             options->bucket_nbytes, options->first_bucket_nbytes);
     carve(scheduler);
+    if (options->stream)
+        WRI_TRY(wri_lane_buffers(scheduler->comm, &scheduler->there));
     WRI_TRY(wri_arena_open(&scheduler->arena));
     wring_segment *segments = carve(scheduler);
     wri_bucket_fill(scheduler->params, scheduler->nparams, segments, scheduler->buckets);
@@ -177,6 +183,7 @@ static wring_status start_bucket(wring_scheduler *scheduler, struct wri_bucket *
     call.dtype = bucket->dtype;
     call.segments = bucket->segments;
     call.nsegments = bucket->nsegments;
+    call.stream = scheduler->options.stream;
     return wri_planner_start(scheduler->comm, &call, &bucket->request);
 }
 
@@ -189,6 +196,21 @@ static void start_ready_buckets(wring_scheduler *scheduler)
         remember(scheduler, start_bucket(scheduler, bucket));
         scheduler->nstarted++;
     }
+}
+
+/* Add the gradient to the others of this step; the last micro-step puts the result in its place. */
+static wring_status accumulate(wring_scheduler *scheduler, struct wri_parameter *param)
+{
+    const wring_scheduler_options *options = &scheduler->options;
+    if (param->accumulator == NULL || param->count == 0)
+        return WRING_OK;
+    if (options->stream)
+        return wri_accumulate_device(scheduler->comm->lane.device, options->stream, options->op,
+                                     param->dtype, param->accumulator, param->grad, param->count,
+                                     scheduler->micro, options->accumulate);
+    wri_accumulate(options->op, param->dtype, param->accumulator, param->grad, param->count,
+                   scheduler->micro, options->accumulate);
+    return WRING_OK;
 }
 
 static wring_status check_ready(const wring_scheduler *scheduler, int param)
@@ -211,9 +233,7 @@ wring_status wri_scheduler_ready(wring_scheduler *scheduler, int param_index)
     struct wri_parameter *param = &scheduler->params[param_index];
     param->ready = true;
     scheduler->nready++;
-    if (param->accumulator)
-        wri_accumulate(scheduler->options.op, param->dtype, param->accumulator, param->grad,
-                       param->count, scheduler->micro, scheduler->options.accumulate);
+    WRI_TRY(accumulate(scheduler, param));
     if (!last_micro(scheduler))
         return WRING_OK;
     scheduler->buckets[param->bucket].nready++;
@@ -285,6 +305,8 @@ void wri_scheduler_destroy(wring_scheduler *scheduler)
     for (size_t i = 0; i < scheduler->nparams; i++)
         param_fini(&scheduler->params[i]);
     wri_free(scheduler->params);
+    if (scheduler->there.base)
+        wri_lane_buffers_close(scheduler->comm, &scheduler->there);
     wri_arena_close(&scheduler->arena);
     wri_free(scheduler);
 }

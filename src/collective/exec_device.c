@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A call on device memory over a transport of the host. Every piece has a stream: its codec steps
+ * and its copies stand there in order, and those of other pieces overlap with them. Only encoded
+ * bytes cross, through pinned memory:
+ *
+ *     ENCODE   kernel, copy down, event     SEND waits for the event
+ *     DECODE   copy up, event, kernel       a RECV into the same slot waits for the event
+ *
+ * What the device finds (non-finite values, malformed bytes) comes down with each encoding.
+ */
+#include "base/status.h"
+#include "collective/exec.h"
+#include "collective/state.h"
+
+#define COMMITS 64 /* of a launch */
+
+/* STREAM goes on after all that WAITS_FOR has now. */
+static wring_status order(wring_comm *comm, void *stream, void *waits_for)
+{
+    const struct wri_device *device = comm->lane.device;
+    WRI_TRY(device->event_record(device, comm->lane.order, waits_for));
+    return device->event_wait(device, comm->lane.order, stream);
+}
+
+wring_status wri_device_begin(wring_request *request)
+{
+    wring_comm *comm = request->comm;
+    if (request->stream != NULL)
+        WRI_TRY(order(comm, comm->lane.stream, request->stream));
+    WRI_TRY(request->device->zero(comm->lane.stream, request->verdict, sizeof(*request->verdict)));
+    for (size_t i = 0; !request->ordered && i < request->window; i++)
+        WRI_TRY(order(comm, request->piece[i].stream, comm->lane.stream));
+    return WRING_OK;
+}
+
+/* The slot's copy has been enqueued last. */
+static wring_status mark(wring_request *request, struct wri_piece *piece, struct wri_slot *slot)
+{
+    slot->copying = true;
+    slot->on_device = true;
+    WRI_TRY(request->device->event_record(request->device, slot->copied, piece->stream));
+    return wri_context_wake_after(request->context, piece->stream);
+}
+
+static wring_status ask_verdict(wring_request *request, struct wri_piece *piece)
+{
+    return request->device->copy(request->device, piece->stream, piece->found, request->verdict,
+                                 sizeof(*piece->found));
+}
+
+wring_status wri_device_download(wring_request *request, struct wri_piece *piece,
+                                 struct wri_slot *slot, size_t nbytes)
+{
+    WRI_TRY(request->device->copy(request->device, piece->stream, wri_slot_payload(slot),
+                                  wri_slot_data(slot), nbytes));
+    WRI_TRY(ask_verdict(request, piece));
+    return mark(request, piece, slot);
+}
+
+wring_status wri_device_upload(wring_request *request, struct wri_piece *piece,
+                               struct wri_slot *slot, size_t nbytes)
+{
+    if (slot->on_device)
+        return WRING_OK;
+    WRI_TRY(request->device->copy(request->device, piece->stream, wri_slot_data(slot),
+                                  wri_slot_payload(slot), nbytes));
+    return mark(request, piece, slot);
+}
+
+wring_status wri_device_poll(wring_request *request, struct wri_piece *piece, bool *moved_out)
+{
+    for (size_t i = 0; i < request->nslots; i++) {
+        struct wri_slot *slot = &piece->slot[i];
+        if (!slot->copying)
+            continue;
+        wring_status status = request->device->event_test(request->device, slot->copied);
+        if (status == WRING_AGAIN)
+            continue;
+        WRI_TRY(status);
+        slot->copying = false;
+        *moved_out = true;
+    }
+    return WRING_OK;
+}
+
+/* What the device found, on the host at last. */
+static wring_status take_verdict(wring_request *request, const struct wri_verdict *found)
+{
+    request->nonfinite |= found->nonfinite != 0;
+    if (found->error == 0)
+        return WRING_OK;
+    const struct wring_step *step = &request->step[(found->error - 1) % request->nsteps];
+    WRI_FAIL(WRING_E_CORRUPT, "shard %d: the device was given a payload that is malformed",
+             step->shard);
+}
+
+wring_status wri_device_drain(wring_request *request, struct wri_piece *piece)
+{
+    if (!piece->draining) {
+        piece->draining = true;
+        WRI_TRY(ask_verdict(request, piece));
+        WRI_TRY(request->device->event_record(request->device, piece->drained, piece->stream));
+        WRI_TRY(wri_context_wake_after(request->context, piece->stream));
+    }
+    WRI_TRY(request->device->event_test(request->device, piece->drained));
+    piece->draining = false;
+    return take_verdict(request, piece->found);
+}
+
+/* The two residuals of a segment's tensor, and its step. */
+static void list_commits(const wring_segment *segment, struct wri_device_commit commits[2])
+{
+    wring_tensor *tensor = segment->tensor;
+    commits[0] =
+        wri_residual_commit(&tensor->local, segment->offset, segment->offset + segment->count);
+    commits[1] = wri_residual_commit(&tensor->owner, tensor->owner.begin, tensor->owner.end);
+    commits[0].step = &tensor->words->step;
+}
+
+wring_status wri_device_commit(wring_request *request)
+{
+    struct wri_device_commit commits[COMMITS];
+    void *stream = request->comm->lane.stream;
+    size_t n = 0;
+    for (size_t i = 0; i < request->nsegments; i++) {
+        if (request->segment[i].tensor == NULL)
+            continue;
+        list_commits(&request->segment[i], commits + n);
+        n += 2;
+        if (n == COMMITS) {
+            WRI_TRY(request->device->commit(commits, n, request->verdict, stream));
+            n = 0;
+        }
+    }
+    return n > 0 ? request->device->commit(commits, n, request->verdict, stream) : WRING_OK;
+}
+
+void wri_device_quiesce(wring_request *request)
+{
+    int was = wri_context_enter(request->context);
+    for (size_t i = 0; !request->ordered && i < request->window; i++)
+        request->device->stream_wait(request->piece[i].stream);
+    request->device->stream_wait(request->comm->lane.stream);
+    wri_context_leave(request->context, was);
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A context's device and a communicator's streams on it: opened at first use, so that a program
+ * without device memory never loads anything. */
+#include "collective/comm.h"
+
+#include "base/status.h"
+
+#include <dlfcn.h>
+
+wring_status wri_context_device(wring_context *context)
+{
+    const struct wri_device *device;
+    int count = 0, index = 0;
+    if (context->device != NULL)
+        return WRING_OK;
+    WRI_TRY(wri_device_find("cuda", context->config.modules, &device));
+    WRI_TRY(device->count(&count));
+    WRI_TRY(device->current(&index));
+    context->device_index = index;
+    context->device = device;
+    return WRING_OK;
+}
+
+int wri_context_enter(wring_context *context)
+{
+    int was = context->device_index;
+    if (context->device != NULL && context->device->current(&was) == WRING_OK &&
+        was != context->device_index)
+        context->device->select(context->device_index);
+    return was;
+}
+
+void wri_context_leave(wring_context *context, int was)
+{
+    if (context->device != NULL && was != context->device_index)
+        context->device->select(was);
+}
+
+static void wake(void *context_arg)
+{
+    wring_context *context = context_arg;
+    context->transport->wake(context->link);
+}
+
+wring_status wri_context_wake_after(wring_context *context, void *stream)
+{
+    if (context->transport->wake == NULL)
+        return WRING_OK;
+    return context->device->call_back(stream, wake, context);
+}
+
+/* Device memory can only be where the driver is loaded. Asked anew until it is. */
+static bool may_have_device_memory(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (driver == NULL)
+        driver = dlopen("libemucuda.so", RTLD_NOW | RTLD_NOLOAD);
+    if (driver != NULL)
+        dlclose(driver);
+    return driver != NULL;
+}
+
+wring_status wri_context_check_memory(wring_context *context, const void *pointer, bool device)
+{
+    int owner = -1;
+    if (!device && context->device == NULL &&
+        (!may_have_device_memory() || wri_context_device(context) != WRING_OK))
+        return WRING_OK;
+    WRI_TRY(context->device->owner(pointer, &owner));
+    if (!device && owner >= 0)
+        WRI_FAIL(WRING_E_ARGUMENT,
+                 "%p is memory of device %d, and the call has no stream: set wring_call.stream",
+                 pointer, owner);
+    if (device && owner < 0)
+        WRI_FAIL(WRING_E_ARGUMENT,
+                 "%p is host memory, and the call has a stream: leave it NULL, or copy the data to "
+                 "the device",
+                 pointer);
+    if (device && owner != context->device_index)
+        WRI_FAIL(WRING_E_ARGUMENT, "%p is memory of device %d, the context works on device %d",
+                 pointer, owner, context->device_index);
+    return WRING_OK;
+}
+
+static wring_status open_streams(wring_comm *comm)
+{
+    struct wri_lane *lane = &comm->lane;
+    size_t n = (size_t)comm->context->config.window;
+    WRI_TRY(wri_alloc(n, sizeof(void *), (void **)&lane->piece_stream));
+    WRI_TRY(lane->device->stream_open(&lane->stream));
+    WRI_TRY(lane->device->event_open(lane->device, &lane->order));
+    for (size_t i = 0; i < n; i++)
+        WRI_TRY(lane->device->stream_open(&lane->piece_stream[i]));
+    return WRING_OK;
+}
+
+static void close_streams(wring_comm *comm)
+{
+    struct wri_lane *lane = &comm->lane;
+    size_t n = (size_t)comm->context->config.window;
+    for (size_t i = 0; lane->piece_stream != NULL && i < n; i++) {
+        if (lane->piece_stream[i] != NULL)
+            lane->device->stream_wait(lane->piece_stream[i]); /* its host functions as well */
+        lane->device->stream_close(lane->piece_stream[i]);
+    }
+    if (lane->stream != NULL)
+        lane->device->stream_wait(lane->stream);
+    lane->device->event_close(lane->device, lane->order);
+    lane->device->stream_close(lane->stream);
+    wri_free(lane->piece_stream);
+    *lane = (struct wri_lane){0};
+}
+
+wring_status wri_lane_open(wring_comm *comm)
+{
+    wring_context *context = comm->context;
+    if (comm->lane.device != NULL)
+        return WRING_OK;
+    WRI_TRY(wri_context_device(context));
+    int was = wri_context_enter(context);
+    comm->lane.device = context->device;
+    wring_status status = open_streams(comm);
+    if (status != WRING_OK)
+        close_streams(comm);
+    wri_context_leave(context, was);
+    return status;
+}
+
+void wri_lane_close(wring_comm *comm)
+{
+    if (comm->lane.device == NULL)
+        return;
+    int was = wri_context_enter(comm->context);
+    close_streams(comm);
+    wri_context_leave(comm->context, was);
+}
+
+wring_status wri_buffers_open(wring_comm *comm, enum wri_memory kind, struct wri_arena *arena)
+{
+    const struct wri_device *device = comm->lane.device;
+    void *block = NULL;
+    if (kind == WRI_MEMORY_HOST)
+        return wri_arena_open(arena);
+    if (arena->overflow)
+        WRI_FAIL(WRING_E_MEMORY, "the buffers of the call are larger than memory has addresses");
+    if (arena->used == 0)
+        return WRING_OK;
+    if (kind == WRI_MEMORY_PINNED)
+        WRI_TRY(device->alloc_pinned(arena->used, &block));
+    else
+        WRI_TRY(device->alloc(device, comm->lane.stream, arena->used, &block));
+    *arena = (struct wri_arena){.base = block, .capacity = arena->used};
+    return WRING_OK;
+}
+
+void wri_buffers_close(wring_comm *comm, enum wri_memory kind, struct wri_arena *arena)
+{
+    const struct wri_device *device = comm->lane.device;
+    if (kind == WRI_MEMORY_PINNED && arena->base != NULL)
+        device->free_pinned(arena->base);
+    else if (kind == WRI_MEMORY_DEVICE && arena->base != NULL)
+        device->free(device, comm->lane.stream, arena->base);
+    else
+        wri_arena_close(arena);
+    *arena = (struct wri_arena){0};
+}
+
+wring_status wri_lane_buffers(wring_comm *comm, struct wri_arena *arena)
+{
+    pthread_mutex_lock(&comm->context->lock);
+    wring_status status = wri_lane_open(comm);
+    int was = wri_context_enter(comm->context);
+    if (status == WRING_OK)
+        status = wri_buffers_open(comm, WRI_MEMORY_DEVICE, arena);
+    if (status == WRING_OK)
+        status = comm->lane.device->stream_wait(comm->lane.stream); /* others will use it */
+    wri_context_leave(comm->context, was);
+    pthread_mutex_unlock(&comm->context->lock);
+    return status;
+}
+
+void wri_lane_buffers_close(wring_comm *comm, struct wri_arena *arena)
+{
+    pthread_mutex_lock(&comm->context->lock);
+    int was = wri_context_enter(comm->context);
+    wri_buffers_close(comm, WRI_MEMORY_DEVICE, arena);
+    wri_context_leave(comm->context, was);
+    pthread_mutex_unlock(&comm->context->lock);
+}
