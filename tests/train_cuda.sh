@@ -27,6 +27,7 @@ compare() {
 }
 compare 20
 compare 20 --optimizer adam --accumulate 2
+compare 20 --spawn 2 --accumulate 2
 compare 5 --model cnn
 
 if [ -e "$WRING_LIB/libemucuda.so" ]; then

@@ -36,8 +36,8 @@ int main(int argc, char **argv)
     }
 
     struct sync sync;
+    struct device *device = device_open(ops, sync_local_rank());
     sync_open(&sync, codec, algorithm);
-    struct device *device = device_open(ops, sync.local_rank);
     openblas_set_num_threads(blas_threads(sync.local_nranks));
 
     struct summary summary = {.model = model_names[options.model],

@@ -50,24 +50,35 @@ char *sync_algorithm_text(const char *algorithm)
     return text;
 }
 
-static void count_local(struct sync *sync)
+static int count_local(struct sync *sync)
 {
     char host[256] = "";
     gethostname(host, sizeof host - 1);
     uint64_t mine = XXH3_64bits(host, strlen(host));
     uint64_t *all = must_alloc((size_t)sync->nranks, sizeof *all);
-    check(wring_allgather(sync->comm, &mine, all, 1, WRING_INT64), "exchanging host names");
-    for (int rank = 0; rank < sync->nranks; rank++) {
-        sync->local_rank += all[rank] == mine && rank < sync->rank;
-        sync->local_nranks += all[rank] == mine;
-    }
+    check(wring_allgather(sync->control, &mine, all, 1, WRING_INT64), "exchanging host names");
+    int local = 0;
+    for (int rank = 0; rank < sync->nranks; rank++)
+        local += all[rank] == mine;
     free(all);
+    return local;
 }
 
 /* No launcher that wring knows has set its variables. */
 static bool is_alone(void)
 {
     return !getenv("WRING_SIZE") && !getenv("WORLD_SIZE") && !getenv("OMPI_COMM_WORLD_SIZE");
+}
+
+int sync_local_rank(void)
+{
+    static const char *const names[] = {"WRING_LOCAL_RANK", "LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK"};
+    const char *text = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !text; i++)
+        text = getenv(names[i]);
+    int rank = text ? atoi(text) : 0; /* wring itself complains of what is no number */
+    return rank < 0 ? 0 : rank;
 }
 
 /* NCCL moves device memory only. */
@@ -88,66 +99,68 @@ static wring_context *open_context(const char *transport)
     return context;
 }
 
+/* A wring_allgather_fn: the control communicator helps the other one's ranks find each other. */
+static int gather_bytes(void *arg, const void *send, void *recv, size_t nbytes)
+{
+    return wring_allgather(arg, send, recv, nbytes, WRING_UINT8) != WRING_OK;
+}
+
+/* Join the other ranks over ucx, and let OPTIONS join the same ranks again. */
+static void open_control(struct sync *sync, wring_comm_options *options)
+{
+    wring_comm_options control_options = WRING_COMM_OPTIONS_INIT;
+    control_options.codec = "none";
+    control_options.algorithm = "auto";
+    sync->control_context = open_context("ucx");
+    check(wring_comm_create(sync->control_context, &control_options, &sync->control),
+          "joining the other ranks");
+    options->rank = wring_comm_rank(sync->control);
+    options->nranks = wring_comm_size(sync->control);
+    options->allgather = gather_bytes;
+    options->allgather_arg = sync->control;
+}
+
 void sync_open(struct sync *sync, const char *codec, const char *algorithm)
 {
     bool alone = is_alone();
-    *sync = (struct sync){.algorithm = algorithm};
+    *sync = (struct sync){0};
     check(wring_codec_create(codec, &sync->codec), "--codec");
-    sync->split = !alone && !takes_host_memory();
-    sync->context = open_context(alone ? "self" : sync->split ? "ucx" : NULL);
     wring_comm_options options = WRING_COMM_OPTIONS_INIT;
     options.codec = "none";
-    options.algorithm = sync->split ? "auto" : algorithm;
+    options.algorithm = algorithm;
+    if (!alone && !takes_host_memory())
+        open_control(sync, &options);
+    sync->context = open_context(alone ? "self" : NULL);
     check(alone ? wring_comm_create_local(sync->context, 1, &options, &sync->comm)
                 : wring_comm_create(sync->context, &options, &sync->comm),
           "joining the other ranks");
+    if (!sync->control)
+        sync->control = sync->comm;
     sync->rank = wring_comm_rank(sync->comm);
     sync->nranks = wring_comm_size(sync->comm);
-    count_local(sync);
+    sync->local_nranks = count_local(sync);
 }
 
 void sync_close(struct sync *sync)
 {
     wring_scheduler_destroy(sync->scheduler);
     wring_codec_destroy(sync->codec);
-    wring_comm_destroy(sync->gradient_comm);
-    wring_context_destroy(sync->gradient_context);
     wring_comm_destroy(sync->comm);
     wring_context_destroy(sync->context);
-}
-
-/* A wring_allgather_fn: a communicator helps the ranks of another one find each other. */
-static int gather_bytes(void *arg, const void *send, void *recv, size_t nbytes)
-{
-    return wring_allgather(arg, send, recv, nbytes, WRING_UINT8) != WRING_OK;
-}
-
-static void open_gradient_comm(struct sync *sync)
-{
-    wring_comm_options options = WRING_COMM_OPTIONS_INIT;
-    options.rank = sync->rank;
-    options.nranks = sync->nranks;
-    options.allgather = gather_bytes;
-    options.allgather_arg = sync->comm;
-    options.codec = "none";
-    options.algorithm = sync->algorithm;
-    sync->gradient_context = open_context(NULL);
-    check(wring_comm_create(sync->gradient_context, &options, &sync->gradient_comm),
-          "joining the other ranks");
+    if (!sync->control_context)
+        return;
+    wring_comm_destroy(sync->control);
+    wring_context_destroy(sync->control_context);
 }
 
 void sync_register(struct sync *sync, const struct model *model, size_t accumulate)
 {
-    if (sync->split)
-        open_gradient_comm(sync);
-    sync->device = model->device;
     wring_scheduler_options options = WRING_SCHEDULER_OPTIONS_INIT;
     options.accumulate = (int)accumulate;
     options.op = WRING_AVG;
     options.codec = sync->codec;
-    check(wring_scheduler_create(sync->split ? sync->gradient_comm : sync->comm, &options,
-                                 &sync->scheduler),
-          "creating the scheduler");
+    options.stream = model->device->stream;
+    check(wring_scheduler_create(sync->comm, &options, &sync->scheduler), "creating the scheduler");
     for (int i = 0; i < model->nparameters; i++) {
         const struct parameter *p = model->parameters[i];
         int number;
@@ -160,7 +173,6 @@ void sync_register(struct sync *sync, const struct model *model, size_t accumula
 void sync_ready(void *arg, int parameter)
 {
     struct sync *sync = arg;
-    device_wait(sync->device); /* the scheduler knows no streams yet, and host memory only */
     check(wring_scheduler_ready(sync->scheduler, parameter), "sending a gradient");
 }
 
@@ -173,14 +185,14 @@ wring_result sync_finish(struct sync *sync)
 
 void sync_sum(struct sync *sync, double *values, size_t count)
 {
-    check(wring_allreduce(sync->comm, values, values, count, WRING_FLOAT64, WRING_SUM),
+    check(wring_allreduce(sync->control, values, values, count, WRING_FLOAT64, WRING_SUM),
           "summing over ranks");
 }
 
 bool sync_all_equal(struct sync *sync, uint64_t digest)
 {
     uint64_t *all = must_alloc((size_t)sync->nranks, sizeof *all);
-    check(wring_allgather(sync->comm, &digest, all, 1, WRING_INT64), "comparing replicas");
+    check(wring_allgather(sync->control, &digest, all, 1, WRING_INT64), "comparing replicas");
     bool equal = true;
     for (int rank = 0; rank < sync->nranks; rank++)
         equal = equal && all[rank] == digest;

@@ -11,19 +11,17 @@
 
 struct sync {
     wring_context *context;
-    wring_comm *comm; /* of host memory */
-
-    /* The transport moves device memory only: gradients have a communicator of their own. */
-    bool split;
-    wring_context *gradient_context;
-    wring_comm *gradient_comm;
-
-    const char *algorithm; /* of the gradients, and all that follows */
-    wring_codec *codec;
+    wring_comm *comm;
+    wring_codec *codec; /* of the gradients */
     wring_scheduler *scheduler;
-    struct device *device;
+
+    /* What the small collectives use, which are of host memory: comm, unless its transport moves
+     * device memory only. */
+    wring_context *control_context; /* NULL: comm's */
+    wring_comm *control;
+
     int rank, nranks;
-    int local_rank, local_nranks; /* among the ranks on this host */
+    int local_nranks; /* ranks on this host */
 };
 
 /* SPEC, checked; NULL means the setting WRING_CODEC. To be freed. */
@@ -33,8 +31,12 @@ char *sync_codec_text(const char *spec);
  * To be freed. */
 char *sync_algorithm_text(const char *algorithm);
 
-/* Join the other ranks, or be the only one where no launcher has spoken. CODEC and ALGORITHM, which
- * is kept, are those of the gradients; the small collectives below stay exact. */
+/* Number of this process on its host, as the launcher says; 0 where none does. */
+int sync_local_rank(void);
+
+/* Join the other ranks, or be the only one where no launcher has spoken. A device must be open: the
+ * context works on the one that is current. CODEC is that of the gradients; the small collectives
+ * below stay exact. */
 void sync_open(struct sync *sync, const char *codec, const char *algorithm);
 void sync_close(struct sync *sync);
 
