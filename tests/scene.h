@@ -30,19 +30,19 @@ struct scene {
     bool in_place;
 };
 
-static size_t scene_nsegments(const struct scene *s)
+static inline size_t scene_nsegments(const struct scene *s)
 {
     return s->kind == WRING_ALLREDUCE || s->kind == WRING_BROADCAST ? 2 : 1;
 }
 
-static void scene_name(const struct scene *s, char name[128])
+static inline void scene_name(const struct scene *s, char name[128])
 {
     snprintf(name, 128, "%s %s %s %s %s, %d ranks, %zu+%zu", s->algorithm, s->spec,
              wri_kind_name(s->kind), wri_op_name(s->op), wring_dtype_name(s->dtype), s->nranks,
              s->count[0], s->count[1]);
 }
 
-static void ok(wring_status status)
+static inline void ok(wring_status status)
 {
     if (status != WRING_OK)
         fail_msg("%s", wring_error_message());
@@ -53,7 +53,7 @@ static void ok(wring_status status)
 static const struct wri_device *there; /* NULL: scenes are played on the host */
 static void *there_stream;
 
-static void *block_open(size_t nbytes)
+static inline void *block_open(size_t nbytes)
 {
     void *block;
     if (there == NULL)
@@ -62,7 +62,7 @@ static void *block_open(size_t nbytes)
     return block;
 }
 
-static void block_close(void *block)
+static inline void block_close(void *block)
 {
     if (there == NULL)
         free(block);
@@ -70,7 +70,7 @@ static void block_close(void *block)
         there->free(there, there_stream, block);
 }
 
-static void block_copy(void *dst, const void *src, size_t nbytes)
+static inline void block_copy(void *dst, const void *src, size_t nbytes)
 {
     if (there == NULL) {
         memcpy(dst, src, nbytes);
@@ -94,7 +94,7 @@ struct actor {
 };
 
 /* Values of very different size, as gradients are. */
-static float scene_value(int rank, int call, size_t i)
+static inline float scene_value(int rank, int call, size_t i)
 {
     uint32_t x = (uint32_t)i * 2654435761u + (uint32_t)rank * 40503u + (uint32_t)call * 977u;
     x ^= x >> 15;
@@ -103,7 +103,7 @@ static float scene_value(int rank, int call, size_t i)
     return ((float)(x >> 8) * 0x1p-23f - 1) * (x & 63 ? 0.01f : 1.0f);
 }
 
-static void actor_open(struct actor *actor, const struct scene *s, wring_comm *comm)
+static inline void actor_open(struct actor *actor, const struct scene *s, wring_comm *comm)
 {
     *actor = (struct actor){.scene = s, .comm = comm};
     ok(wring_codec_create(s->spec, &actor->codec));
@@ -126,7 +126,7 @@ static void actor_open(struct actor *actor, const struct scene *s, wring_comm *c
     actor->host = calloc(largest + 1, sizeof(double));
 }
 
-static void actor_close(struct actor *actor)
+static inline void actor_close(struct actor *actor)
 {
     for (int i = 0; i < 2; i++) {
         wring_tensor_destroy(actor->tensor[i]);
@@ -138,7 +138,7 @@ static void actor_close(struct actor *actor)
     wring_codec_destroy(actor->codec);
 }
 
-static void fill_buffer(struct actor *actor, int call, size_t i)
+static inline void fill_buffer(struct actor *actor, int call, size_t i)
 {
     const struct scene *s = actor->scene;
     size_t size = wring_dtype_size(s->dtype);
@@ -155,7 +155,7 @@ static void fill_buffer(struct actor *actor, int call, size_t i)
     block_copy(actor->send[i], actor->host, actor->send_count[i] * size);
 }
 
-static void actor_start(struct actor *actor, int call_number)
+static inline void actor_start(struct actor *actor, int call_number)
 {
     const struct scene *s = actor->scene;
     wring_segment segment[2] = {{0}};
@@ -180,13 +180,13 @@ static void actor_start(struct actor *actor, int call_number)
     ok(wring_comm_start(actor->comm, &call, &actor->request));
 }
 
-static void actor_wait(struct actor *actor)
+static inline void actor_wait(struct actor *actor)
 {
     ok(wring_request_wait(actor->request, &actor->result));
 }
 
 /* What the rank has in the end: all outputs and residuals. Freed by the caller. */
-static unsigned char *actor_outcome(struct actor *actor, size_t *nbytes_out)
+static inline unsigned char *actor_outcome(struct actor *actor, size_t *nbytes_out)
 {
     const struct scene *s = actor->scene;
     size_t size = wring_dtype_size(s->dtype), nbytes = 0;
@@ -213,13 +213,13 @@ struct outcome {
     uint64_t wire_nbytes[RANKS_MAX];
 };
 
-static void outcome_close(struct outcome *outcome)
+static inline void outcome_close(struct outcome *outcome)
 {
     for (int q = 0; q < RANKS_MAX; q++)
         free(outcome->bytes[q]);
 }
 
-static void play_here(const struct scene *s, struct outcome *outcome)
+static inline void play_here(const struct scene *s, struct outcome *outcome)
 {
     wring_context *context;
     wring_comm *comm[RANKS_MAX];
@@ -263,7 +263,7 @@ static const struct {
                    {"ef+topk:0.05,chunk=512+int8", false},
                    {"ef+topk:0.02,unit=tensor", false}};
 
-static bool scene_exists(const struct scene *s, bool whole_unit, bool exact)
+static inline bool scene_exists(const struct scene *s, bool whole_unit, bool exact)
 {
     const struct wring_collective_ops *ops = wri_collective_find(s->algorithm);
     bool lossy_type = s->dtype > WRING_BFLOAT16;
@@ -275,7 +275,7 @@ static bool scene_exists(const struct scene *s, bool whole_unit, bool exact)
 }
 
 /* Call PLAY for every algorithm, codec and kind with NRANKS ranks, types in turn. */
-static void for_each_scene(int nranks, void (*play)(const struct scene *))
+static inline void for_each_scene(int nranks, void (*play)(const struct scene *))
 {
     static const wring_dtype types[] = {WRING_FLOAT32, WRING_BFLOAT16, WRING_FLOAT32,
                                         WRING_FLOAT16};

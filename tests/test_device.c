@@ -56,11 +56,123 @@ static void every_type_and_operation_exactly(void **state)
         }
 }
 
+/* The handles that stand for a default stream, of which the second differs from thread to thread. */
+static void default_streams(void **state)
+{
+    (void)state;
+    void *const handles[] = {(void *)1, (void *)2};
+    void *own = stream;
+    for (size_t i = 0; i < LENGTH(handles); i++) {
+        stream = handles[i];
+        struct scene s = {.nranks = 2,
+                          .kind = WRING_ALLREDUCE,
+                          .op = WRING_AVG,
+                          .spec = "ef+int8",
+                          .algorithm = "direct",
+                          .piece = "1K",
+                          .count = {2000, 50}};
+        play(&s);
+    }
+    stream = own;
+}
+
+/* ---- gradients of a scheduler ---------------------------------------------------------------- */
+
+enum { PARAMS = 3, RANKS = 2, MICRO = 3, STEPS = 2 };
+static const size_t param_count[PARAMS] = {700, 1, 3000};
+
+struct trainee {
+    wring_scheduler *scheduler;
+    void *grad[PARAMS];
+};
+
+static void trainee_open(struct trainee *t, wring_comm *comm, const wring_codec *codec,
+                         wring_dtype dtype)
+{
+    wring_scheduler_options options = WRING_SCHEDULER_OPTIONS_INIT;
+    options.codec = codec;
+    options.accumulate = MICRO;
+    options.stream = there_stream;
+    options.bucket_nbytes = 4096;
+    options.first_bucket_nbytes = 4096;
+    ok(wring_scheduler_create(comm, &options, &t->scheduler));
+    for (int i = 0; i < PARAMS; i++) {
+        char name[2] = {(char)('p' + i), 0};
+        int number;
+        t->grad[i] = block_open(param_count[i] * wring_dtype_size(dtype));
+        ok(wring_scheduler_add(t->scheduler, name, dtype, 1, &param_count[i], t->grad[i], &number));
+    }
+}
+
+static void backward(struct trainee *t, wring_dtype dtype, int rank, int micro)
+{
+    for (int i = PARAMS; i-- > 0;) {
+        char host[3000 * sizeof(float)];
+        for (size_t j = 0; j < param_count[i]; j++) {
+            float value = scene_value(rank, micro, j + 5000 * (size_t)i);
+            wri_array_convert(dtype, host + j * wring_dtype_size(dtype), WRING_FLOAT32, &value, 1);
+        }
+        block_copy(t->grad[i], host, param_count[i] * wring_dtype_size(dtype));
+        ok(wring_scheduler_ready(t->scheduler, i));
+    }
+}
+
+/* Train two ranks for some steps; what rank 0's gradients are at the end goes to OUT. */
+static void train(wring_dtype dtype, unsigned char *out)
+{
+    wring_context *context;
+    wring_comm *comm[RANKS];
+    wring_codec *codec;
+    struct trainee t[RANKS];
+    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
+    options.transport = "self";
+    ok(wring_context_create(&options, &context));
+    ok(wring_comm_create_local(context, RANKS, NULL, comm));
+    ok(wring_codec_create("ef+int4", &codec));
+    for (int q = 0; q < RANKS; q++)
+        trainee_open(&t[q], comm[q], codec, dtype);
+    for (int micro = 0; micro < MICRO * STEPS; micro++) {
+        for (int q = 0; q < RANKS; q++)
+            backward(&t[q], dtype, q, micro);
+        for (int q = 0; q < RANKS; q++)
+            ok(wring_scheduler_finish(t[q].scheduler, NULL));
+    }
+    for (int i = 0; i < PARAMS; i++) {
+        block_copy(out, t[0].grad[i], param_count[i] * wring_dtype_size(dtype));
+        out += param_count[i] * wring_dtype_size(dtype);
+    }
+    for (int q = 0; q < RANKS; q++) {
+        wring_scheduler_destroy(t[q].scheduler);
+        for (int i = 0; i < PARAMS; i++)
+            block_close(t[q].grad[i]);
+        wring_comm_destroy(comm[q]);
+    }
+    wring_codec_destroy(codec);
+    wring_context_destroy(context);
+}
+
+static void a_scheduler_with_micro_steps(void **state)
+{
+    (void)state;
+    static unsigned char host[16000], other[16000];
+    for (int dtype = WRING_FLOAT32; dtype <= WRING_BFLOAT16; dtype++) {
+        there = NULL;
+        there_stream = NULL;
+        train((wring_dtype)dtype, host);
+        there = device;
+        there_stream = stream;
+        train((wring_dtype)dtype, other);
+        assert_memory_equal(host, other, sizeof(host));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits_as_from_host_memory),
         cmocka_unit_test(every_type_and_operation_exactly),
+        cmocka_unit_test(default_streams),
+        cmocka_unit_test(a_scheduler_with_micro_steps),
     };
     int count = 0;
     setenv("WRING_MODULES", getenv("WRING_LIB") ? getenv("WRING_LIB") : "", 1);

@@ -4,8 +4,10 @@
  * that are lost, that see NaN. Over the mock of NCCL and an emulated device. */
 #include "scene.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <netinet/in.h>
 #include <sys/wait.h>
@@ -194,6 +196,101 @@ static void same_bits_8(void **state)
     same_bits(8);
 }
 
+/* ---- in the order of streams ----------------------------------------------------------------- */
+
+static const struct scene chained = {.nranks = 2,
+                                     .kind = WRING_ALLREDUCE,
+                                     .op = WRING_AVG,
+                                     .spec = "ef+int4",
+                                     .algorithm = "direct",
+                                     .piece = "0",
+                                     .count = {3000, 129}};
+static struct outcome chained_outcome;
+
+/* Calls one behind the other on the same tensors, the host waiting for none: state and results are
+ * where the stream says. */
+static int without_waiting(int rank, void *arg)
+{
+    (void)arg;
+    wring_context *context = open_context();
+    wring_comm *comm;
+    wring_request *request[CALLS];
+    struct actor actor;
+    size_t nbytes;
+    ok(wring_comm_create(context, NULL, &comm));
+    actor_open(&actor, &chained, comm);
+    for (int call = 0; call < CALLS; call++) {
+        actor_start(&actor, call); /* its copies wait for the stream, not for the request */
+        request[call] = actor.request;
+    }
+    unsigned char *bytes = actor_outcome(&actor, &nbytes);
+    bool same = nbytes == chained_outcome.nbytes[rank] &&
+                memcmp(bytes, chained_outcome.bytes[rank], nbytes) == 0;
+    for (int call = 0; call < CALLS; call++)
+        ok(wring_request_wait(request[call], NULL));
+    free(bytes);
+    actor_close(&actor);
+    wring_comm_destroy(comm);
+    wring_context_destroy(context);
+    return !same;
+}
+
+static void calls_in_the_order_of_a_stream(void **state)
+{
+    (void)state;
+    there = NULL;
+    there_stream = NULL;
+    play_here(&chained, &chained_outcome);
+    run_ranks(2, without_waiting, NULL, NULL);
+}
+
+/* ---- a communicator of the caller's ---------------------------------------------------------- */
+
+typedef struct {
+    char internal[128];
+} nccl_id;
+
+/* What ranks of a test share. */
+struct shared {
+    nccl_id id;
+    int ready;
+};
+
+static int on_the_callers(int rank, void *arg)
+{
+    struct shared *shared = arg;
+    void *library = dlopen(getenv("WRING_NCCL"), RTLD_NOW), *nccl = NULL;
+    int (*make_id)(nccl_id *) = dlsym(library, "ncclGetUniqueId");
+    int (*init)(void **, int, nccl_id, int) = dlsym(library, "ncclCommInitRank");
+    int (*destroy)(void *) = dlsym(library, "ncclCommDestroy");
+    if (rank == 0 && make_id(&shared->id) == 0)
+        __atomic_store_n(&shared->ready, 1, __ATOMIC_RELEASE);
+    while (!__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE))
+        usleep(1000);
+    if (init(&nccl, 2, shared->id, rank) != 0)
+        return 70;
+    wring_context *context = open_context();
+    wring_comm_options options = WRING_COMM_OPTIONS_INIT;
+    wring_comm *comm;
+    options.external = nccl;
+    ok(wring_comm_create(context, &options, &comm));
+    int failed = wring_comm_rank(comm) != rank || wring_comm_size(comm) != 2;
+    failed |= play_scene(comm, &chained, &chained_outcome);
+    wring_comm_destroy(comm);
+    wring_context_destroy(context);
+    return failed || destroy(nccl) != 0;
+}
+
+static void a_communicator_of_the_callers(void **state)
+{
+    (void)state;
+    struct shared *shared =
+        mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    run_ranks(2, on_the_callers, shared, NULL);
+    munmap(shared, sizeof(*shared));
+    outcome_close(&chained_outcome);
+}
+
 /* ---- what goes wrong ------------------------------------------------------------------------- */
 
 enum { COUNT = 1000 };
@@ -370,6 +467,8 @@ int main(void)
         cmocka_unit_test(same_bits_2),
         cmocka_unit_test(same_bits_3),
         cmocka_unit_test(same_bits_8),
+        cmocka_unit_test(calls_in_the_order_of_a_stream),
+        cmocka_unit_test(a_communicator_of_the_callers),
         cmocka_unit_test(ranks_that_disagree_are_told),
         cmocka_unit_test(a_mismatch_with_a_known_call_ends_too),
         cmocka_unit_test(nan_is_seen_by_all),

@@ -306,6 +306,7 @@ typedef struct wring_call {
     size_t nsegments;
     const wring_codec *codec; /* NULL: the tensors', else the communicator's */
     const char *algorithm;    /* NULL: the communicator's, else the planner chooses */
+    bool overlap; /* work enqueued on the stream later runs beside the call: wait before using it */
     void *stream; /* of device memory: cudaStream_t (not 0: cudaStreamLegacy); NULL: host memory */
 } wring_call;
 #define WRING_CALL_INIT {.size = sizeof(wring_call)}

@@ -77,6 +77,7 @@ struct wring_request {
 
     const struct wri_device *device; /* NULL: the host */
     void *stream;                    /* the caller's; NULL: the communicator's alone */
+    bool overlap;                    /* the caller's stream goes on meanwhile */
     bool ordered;                    /* enqueued as a whole; done when piece[0] has drained */
     struct wri_verdict *verdict;     /* on the device */
 

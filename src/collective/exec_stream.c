@@ -285,7 +285,8 @@ static wring_status enqueue_pieces(wring_request *request)
     return status;
 }
 
-/* State is committed and the verdict comes down; the caller's stream goes on after that. */
+/* State is committed and the verdict comes down; the caller's stream goes on after that, unless it
+ * goes on anyway and the host waits. */
 static wring_status enqueue_end(wring_request *request)
 {
     const struct wri_device *device = request->device;
@@ -295,7 +296,7 @@ static wring_status enqueue_end(wring_request *request)
         WRI_TRY(wri_device_commit(request));
     WRI_TRY(device->copy(device, stream, piece->found, request->verdict, sizeof(*piece->found)));
     WRI_TRY(device->event_record(device, piece->drained, stream));
-    if (request->stream != NULL)
+    if (request->stream != NULL && !request->overlap)
         WRI_TRY(device->event_wait(device, piece->drained, request->stream));
     return wri_context_wake_after(request->context, stream);
 }

@@ -283,7 +283,8 @@ static void fill_frame(wring_request *request, const wring_call *call)
         .source = (uint32_t)comm->rank,
         .operation = comm->operation,
         .step = comm->operation,
-        .last_good_step = comm->last_good,
+        /* Of calls in the order of a stream the host does not know yet which went well. */
+        .last_good_step = request->ordered ? 0 : comm->last_good,
         .tensor_digest = tensor_digest(request),
         .plan_digest = (uint32_t)wri_hash(
             plan, sizeof(plan),
@@ -319,11 +320,12 @@ static wring_status assign_owners(wring_request *request)
     return WRING_OK;
 }
 
-static void set_busy(wring_request *request, bool busy)
+/* Tensors know how many calls they are in. */
+static void count_calls(wring_request *request, int change)
 {
     for (size_t i = 0; i < request->nsegments; i++)
         if (request->segment[i].tensor != NULL)
-            request->segment[i].tensor->busy = busy;
+            request->segment[i].tensor->calls += change;
 }
 
 /* A single rank keeps what it has, unless told to run the codec. */
@@ -350,6 +352,7 @@ static wring_status request_open(wring_comm *comm, const wring_call *call,
     request->acc_dtype = wri_dtype_accumulator(call->dtype);
     request->plan = *plan;
     request->stream = call->stream;
+    request->overlap = call->overlap;
     request->alone = comm->nranks == 1 && !comm->context->config.force;
     wring_status status = plan_request(request, call);
     if (status != WRING_OK) {
@@ -424,7 +427,7 @@ static void begin(wring_request *request)
         wri_request_finish(request, WRING_OK);
         return;
     }
-    set_busy(request, true);
+    count_calls(request, 1);
     enlist(request);
     int was = wri_context_enter(request->context);
     if (request->ordered)
@@ -490,9 +493,10 @@ void wri_request_finish(wring_request *request, wring_status status)
     } else {
         request->comm->last_good++;
     }
-    set_busy(request, false);
-    if (ran)
+    if (ran) {
+        count_calls(request, -1);
         *link = request->next;
+    }
     request->next = NULL;
     request->done = true;
     wri_context_notify(request->context);

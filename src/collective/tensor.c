@@ -176,7 +176,7 @@ void wri_tensor_destroy(wring_tensor *tensor)
     wring_comm *comm = tensor->comm;
     wring_context *context = comm->context;
     pthread_mutex_lock(&context->lock);
-    if (tensor->busy)
+    if (tensor->calls > 0)
         abort_calls(tensor);
     wring_tensor **link = &comm->tensors;
     while (*link != tensor)

@@ -184,6 +184,7 @@ static wring_status start_bucket(wring_scheduler *scheduler, struct wri_bucket *
     call.segments = bucket->segments;
     call.nsegments = bucket->nsegments;
     call.stream = scheduler->options.stream;
+    call.overlap = true; /* with the rest of backward; `finish` waits */
     return wri_planner_start(scheduler->comm, &call, &bucket->request);
 }
 

@@ -12,17 +12,24 @@
 #include <condition_variable>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #define DEVICES_MAX 8
 
-struct emu_event {
+/* One record of an event: who waits for it waits for this one, whatever is recorded later. */
+struct point {
     std::mutex lock;
     std::condition_variable changed;
-    uint64_t recorded = 0, passed = 0;
+    bool passed = false;
     double passed_s = 0;
+};
+
+struct emu_event {
+    std::mutex lock;
+    std::shared_ptr<point> last; /* empty: never recorded */
     bool destroyed = false;
 };
 
@@ -226,37 +233,36 @@ static void push(emu_stream *stream, std::function<void()> operation)
     stream->changed.notify_all();
 }
 
-static void push_record(emu_stream *stream, emu_event *event)
+static std::shared_ptr<point> push_point(emu_stream *stream)
 {
-    uint64_t number;
-    {
-        std::lock_guard<std::mutex> lock(event->lock);
-        number = ++event->recorded;
-    }
-    push(stream, [event, number] {
+    auto mark = std::make_shared<point>();
+    push(stream, [mark] {
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
-        std::lock_guard<std::mutex> lock(event->lock);
-        event->passed = number;
-        event->passed_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-        event->changed.notify_all();
+        std::lock_guard<std::mutex> lock(mark->lock);
+        mark->passed = true;
+        mark->passed_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+        mark->changed.notify_all();
     });
+    return mark;
 }
 
-static void wait_event(emu_event *event, uint64_t number)
+static void wait_point(point &mark)
 {
-    std::unique_lock<std::mutex> lock(event->lock);
-    event->changed.wait(lock, [&] { return event->passed >= number; });
+    std::unique_lock<std::mutex> lock(mark.lock);
+    mark.changed.wait(lock, [&] { return mark.passed; });
 }
 
-static void push_wait(emu_stream *stream, emu_event *event)
+static std::shared_ptr<point> last_point(emu_event *event)
 {
-    uint64_t number;
-    {
-        std::lock_guard<std::mutex> lock(event->lock);
-        number = event->recorded;
-    }
-    push(stream, [event, number] { wait_event(event, number); });
+    std::lock_guard<std::mutex> lock(event->lock);
+    return event->last;
+}
+
+static void push_wait(emu_stream *stream, std::shared_ptr<point> mark)
+{
+    if (mark)
+        push(stream, [mark] { wait_point(*mark); });
 }
 
 /* What a handle stands for, NULL if for nothing. */
@@ -287,12 +293,9 @@ static emu_stream *resolve(cudaStream_t handle)
     return nullptr;
 }
 
-/* An event that lives as long as the operations that know it. */
 static void order_after(emu_stream *later, emu_stream *earlier)
 {
-    auto event = new emu_event; /* small, and few: the legacy stream is for programs that wait */
-    push_record(earlier, event);
-    push_wait(later, event);
+    push_wait(later, push_point(earlier));
 }
 
 /* Append an operation, in the order that the legacy stream keeps with blocking ones. */
@@ -422,9 +425,9 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-    /* Waits that were enqueued must still find it: it stays, as a token of a few bytes. */
     std::lock_guard<std::mutex> lock(event->lock);
-    event->destroyed = true;
+    event->destroyed = true; /* it stays, as a token of a few bytes, so that its use is seen */
+    event->last = nullptr;
     return answer(cudaSuccess);
 }
 
@@ -434,7 +437,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
     if (!stream || event->destroyed)
         return answer(cudaErrorInvalidResourceHandle);
     cudaError_t error = enqueue(handle, [] {});
-    push_record(stream, event);
+    auto mark = push_point(stream);
+    std::lock_guard<std::mutex> lock(event->lock);
+    event->last = mark;
     return answer(error);
 }
 
@@ -443,30 +448,32 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     emu_stream *stream = resolve(handle);
     if (!stream || event->destroyed)
         return answer(cudaErrorInvalidResourceHandle);
-    push_wait(stream, event);
+    push_wait(stream, last_point(event));
     return answer(cudaSuccess);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    std::lock_guard<std::mutex> lock(event->lock);
-    return answer(event->passed >= event->recorded ? cudaSuccess : cudaErrorNotReady);
+    auto mark = last_point(event);
+    if (!mark)
+        return answer(cudaSuccess);
+    std::lock_guard<std::mutex> lock(mark->lock);
+    return answer(mark->passed ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    uint64_t number;
-    {
-        std::lock_guard<std::mutex> lock(event->lock);
-        number = event->recorded;
-    }
-    wait_event(event, number);
+    if (auto mark = last_point(event))
+        wait_point(*mark);
     return answer(cudaSuccess);
 }
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)
 {
-    *milliseconds = (float)(1e3 * (to->passed_s - from->passed_s));
+    auto first = last_point(from), second = last_point(to);
+    if (!first || !second)
+        return answer(cudaErrorInvalidResourceHandle);
+    *milliseconds = (float)(1e3 * (second->passed_s - first->passed_s));
     return answer(cudaSuccess);
 }
 

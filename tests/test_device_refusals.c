@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Device memory where it cannot be: every mistake has an error that names it, and nothing crashes
+ * later. Needs the emulated device, which has two devices, and settings for what is missing. */
+#include "codec/codec.h"
+#include "scene.h"
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { COUNT = 1000, NBYTES = COUNT * sizeof(float) };
+
+static const struct wri_device *device;
+
+struct world {
+    wring_context *context;
+    wring_comm *comm[2];
+};
+
+static struct world world_open(int nranks)
+{
+    struct world world = {0};
+    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
+    options.transport = "self";
+    options.caller_progress = true;
+    ok(wring_context_create(&options, &world.context));
+    ok(wring_comm_create_local(world.context, nranks, NULL, world.comm));
+    return world;
+}
+
+static void world_close(struct world *world)
+{
+    wring_comm_destroy(world->comm[0]);
+    wring_comm_destroy(world->comm[1]);
+    wring_context_destroy(world->context);
+}
+
+static wring_status start(wring_comm *comm, wring_tensor *tensor, const void *send, void *recv,
+                          void *stream, wring_request **request)
+{
+    wring_segment segment = {.tensor = tensor, .send = send, .recv = recv, .count = COUNT};
+    wring_call call = WRING_CALL_INIT;
+    call.segments = &segment;
+    call.nsegments = 1;
+    call.stream = stream;
+    return wring_comm_start(comm, &call, request);
+}
+
+static void refused(wring_status status, wring_status expected, const char *words)
+{
+    if (status != expected || strstr(wring_error_message(), words) == NULL)
+        fail_msg("%s, '%s': expected %s and '%s'", wring_status_name(status), wring_error_message(),
+                 wring_status_name(expected), words);
+}
+
+/* A call that is in order still works: nothing was left behind. */
+static void works(struct world *world, void *data)
+{
+    wring_request *request;
+    ok(start(world->comm[0], NULL, data, data, there_stream, &request));
+    ok(wring_request_wait(request, NULL));
+}
+
+static void memory_of_the_other_kind(void **state)
+{
+    (void)state;
+    struct world world = world_open(1);
+    wring_request *request;
+    float host[COUNT] = {0};
+    void *data = block_open(NBYTES);
+    refused(start(world.comm[0], NULL, data, data, NULL, &request), WRING_E_ARGUMENT,
+            "is memory of device 0, and the call has no stream");
+    refused(start(world.comm[0], NULL, host, data, there_stream, &request), WRING_E_ARGUMENT,
+            "is host memory, and the call has a stream");
+    refused(start(world.comm[0], NULL, data, host, there_stream, &request), WRING_E_ARGUMENT,
+            "is host memory");
+    refused(wring_allreduce(world.comm[0], data, data, COUNT, WRING_FLOAT32, WRING_SUM),
+            WRING_E_ARGUMENT, "set wring_call.stream");
+    works(&world, data);
+    block_close(data);
+    world_close(&world);
+}
+
+static void tensors_of_the_other_kind(void **state)
+{
+    (void)state;
+    struct world world = world_open(1);
+    wring_tensor *tensor[2];
+    wring_request *request;
+    wring_tensor_options options = WRING_TENSOR_OPTIONS_INIT;
+    float host[COUNT] = {0};
+    void *data = block_open(NBYTES);
+    for (int i = 0; i < 2; i++) {
+        options.device = i;
+        ok(wring_tensor_create(world.comm[0], i ? "there" : "here", WRING_FLOAT32, 1,
+                               &(size_t){COUNT}, &options, &tensor[i]));
+    }
+    refused(start(world.comm[0], tensor[0], data, data, there_stream, &request), WRING_E_ARGUMENT,
+            "tensor 'here' is in host memory");
+    refused(start(world.comm[0], tensor[1], host, host, NULL, &request), WRING_E_ARGUMENT,
+            "tensor 'there' is in device memory");
+    wring_tensor_destroy(tensor[0]);
+    wring_tensor_destroy(tensor[1]);
+    block_close(data);
+    world_close(&world);
+}
+
+static void another_device(void **state)
+{
+    (void)state;
+    struct world world = world_open(1);
+    wring_request *request;
+    void *data = block_open(NBYTES), *other_stream, *other;
+    works(&world, data);
+    ok(device->select(1));
+    ok(device->stream_open(&other_stream));
+    ok(device->alloc(device, other_stream, NBYTES, &other));
+    refused(start(world.comm[0], NULL, data, data, other_stream, &request), WRING_E_ARGUMENT,
+            "stream belongs to device 1, the context works on device 0");
+    refused(start(world.comm[0], NULL, other, data, there_stream, &request), WRING_E_ARGUMENT,
+            "memory of device 1, the context works on device 0");
+    works(&world, data); /* whichever device is current */
+    int index = -1;
+    ok(device->current(&index));
+    assert_int_equal(index, 1);
+    device->free(device, other_stream, other);
+    ok(device->stream_wait(other_stream));
+    device->stream_close(other_stream);
+    ok(device->select(0));
+    block_close(data);
+    world_close(&world);
+}
+
+static void no_stream_at_all(void **state)
+{
+    (void)state;
+    struct world world = world_open(1);
+    wring_request *request;
+    void *data = block_open(NBYTES);
+    refused(start(world.comm[0], NULL, data, data, &world, &request), WRING_E_ARGUMENT,
+            "is no CUDA stream");
+    works(&world, data);
+    block_close(data);
+    world_close(&world);
+}
+
+static void out_of_device_memory(void **state)
+{
+    (void)state;
+    struct world world = world_open(2);
+    wring_tensor *tensor;
+    wring_request *request;
+    wring_codec *codec;
+    ok(wring_codec_create("ef+int8", &codec));
+    void *data = block_open(NBYTES);
+    wring_tensor_options options = WRING_TENSOR_OPTIONS_INIT;
+    options.device = true;
+    options.codec = codec;
+    setenv("EMU_MEMORY", "100000", 1);
+    refused(wring_tensor_create(world.comm[0], "large", WRING_FLOAT32, 1, &(size_t){1 << 20},
+                                &options, &tensor),
+            WRING_E_MEMORY, "bytes of device memory");
+    setenv("EMU_MEMORY", "1", 1);
+    refused(start(world.comm[0], NULL, data, data, there_stream, &request), WRING_E_MEMORY,
+            "bytes of device memory");
+    unsetenv("EMU_MEMORY");
+    ok(wring_tensor_create(world.comm[0], "large", WRING_FLOAT32, 1, &(size_t){COUNT}, &options,
+                           &tensor));
+    wring_tensor_destroy(tensor);
+    wring_request *both[2];
+    void *more = block_open(NBYTES);
+    ok(start(world.comm[0], NULL, data, data, there_stream, &both[0]));
+    ok(start(world.comm[1], NULL, more, more, there_stream, &both[1]));
+    ok(wring_request_wait(both[0], NULL));
+    ok(wring_request_wait(both[1], NULL));
+    block_close(more);
+    block_close(data);
+    wring_codec_destroy(codec);
+    world_close(&world);
+}
+
+static void a_codec_without_a_cuda_half(void **state)
+{
+    (void)state;
+    struct world world = world_open(1);
+    wring_request *request;
+    wring_codec *codec;
+    void *data = block_open(NBYTES);
+    ok(wring_codec_create("topk:0.1+int8", &codec));
+    struct wring_codec_ops ops = *codec->stage[1].ops;
+    ops.name = "brandnew";
+    codec->stage[1].ops = &ops;
+    wring_segment segment = {.send = data, .recv = data, .count = COUNT};
+    wring_call call = WRING_CALL_INIT;
+    call.segments = &segment;
+    call.nsegments = 1;
+    call.stream = there_stream;
+    call.codec = codec;
+    refused(wring_comm_start(world.comm[0], &call, &request), WRING_E_UNSUPPORTED,
+            "codec stage brandnew has no CUDA half");
+    wring_codec_destroy(codec);
+    works(&world, data);
+    block_close(data);
+    world_close(&world);
+}
+
+static void transport_and_call_must_fit(void **state)
+{
+    (void)state;
+    wring_context *context;
+    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
+    wring_comm_options comm_options = WRING_COMM_OPTIONS_INIT;
+    wring_comm *comm;
+    float host[COUNT] = {0};
+    struct world world = world_open(1);
+    comm_options.external = &world;
+    refused(wring_comm_create(world.context, &comm_options, &comm), WRING_E_ARGUMENT,
+            "transport self takes no communicator of the caller's");
+    world_close(&world);
+    options.transport = "nccl";
+    setenv("WRING_RANK", "0", 1);
+    setenv("WRING_SIZE", "1", 1);
+    setenv("WRING_ROOT", "127.0.0.1:29999", 1);
+    ok(wring_context_create(&options, &context));
+    ok(wring_comm_create(context, NULL, &comm));
+    refused(wring_allreduce(comm, host, host, COUNT, WRING_FLOAT32, WRING_SUM), WRING_E_ARGUMENT,
+            "transport nccl moves device memory, and the call has no stream");
+    ok(wring_barrier(comm));
+    wring_comm_destroy(comm);
+    refused(wring_comm_create_local(context, 2, NULL, &comm), WRING_E_UNSUPPORTED,
+            "does not hold several ranks");
+    wring_context_destroy(context);
+}
+
+/* ---- machines that lack something, as children ----------------------------------------------- */
+
+static void device_tensor(wring_status expected, const char *words)
+{
+    struct world world = world_open(1);
+    wring_tensor *tensor;
+    wring_tensor_options options = WRING_TENSOR_OPTIONS_INIT;
+    options.device = true;
+    refused(wring_tensor_create(world.comm[0], "t", WRING_FLOAT32, 1, &(size_t){COUNT}, &options,
+                                &tensor),
+            expected, words);
+    float host[COUNT] = {1};
+    ok(wring_allreduce(world.comm[0], host, host, COUNT, WRING_FLOAT32, WRING_SUM));
+    world_close(&world);
+}
+
+static void lacking(const char *variable, const char *value, const char *words)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        setenv(variable, value, 1);
+        device_tensor(WRING_E_MODULE, words);
+        _exit(0);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void no_driver_an_old_driver_no_module(void)
+{
+    lacking("EMU_DRIVER", "missing", "this machine has no NVIDIA driver");
+    lacking("EMU_DRIVER", "old", "the driver is for CUDA 11.4, this module was built with 13.0");
+    lacking("WRING_MODULES", "/nowhere", "no module at /nowhere/libwring_cuda.so");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_of_the_other_kind),
+        cmocka_unit_test(tensors_of_the_other_kind),
+        cmocka_unit_test(another_device),
+        cmocka_unit_test(no_stream_at_all),
+        cmocka_unit_test(out_of_device_memory),
+        cmocka_unit_test(a_codec_without_a_cuda_half),
+        cmocka_unit_test(transport_and_call_must_fit),
+    };
+    const char *folder = getenv("WRING_LIB") ? getenv("WRING_LIB") : ".";
+    char library[4096];
+    snprintf(library, sizeof(library), "%s/libmocknccl.so", folder);
+    if (access(library, R_OK) != 0) {
+        printf("skipped: no emulated device in %s\n", folder);
+        return 77;
+    }
+    setenv("WRING_NCCL", library, 1);
+    setenv("WRING_MODULES", folder, 1);
+    no_driver_an_old_driver_no_module(); /* children first: a device has threads */
+    ok(wri_device_find("cuda", folder, &device));
+    ok(device->stream_open(&there_stream));
+    there = device;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    device->stream_close(there_stream);
+    return failed;
+}
