@@ -56,7 +56,7 @@ static void every_type_and_operation_exactly(void **state)
         }
 }
 
-/* The handles that stand for a default stream, of which the second differs from thread to thread. */
+/* The handles that stand for a default stream; the second differs from thread to thread. */
 static void default_streams(void **state)
 {
     (void)state;
