@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the emulator promises: that broken kernels are caught, each in a child of its own, because a
+ * failed launch or AddressSanitizer ends it; and that streams, events and memory keep CUDA's order. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern "C" {
+#include <cmocka.h>
+}
+
+#include "kernels.cuh"
+
+#define COUNT 200 /* three blocks and a part of one */
+#define SEEDS 8
+
+static void ok(cudaError_t error)
+{
+    if (error != cudaSuccess) {
+        fprintf(stderr, "%s\n", cudaGetErrorString(error));
+        _exit(10);
+    }
+}
+
+template <typename... Expected, typename... Given>
+static void launch(cudaStream_t stream, unsigned blocks, unsigned threads, size_t shared,
+                   void (*kernel)(Expected...), Given... given)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    ok(cudaLaunchKernelEx(&config, kernel, static_cast<Expected>(given)...));
+}
+
+/* ---- broken kernels -------------------------------------------------------------------------- */
+
+/* In a child: 0 if the result is right, 1 if it is wrong, 2 if the launch failed. */
+template <int FAULT> static int run_reverse()
+{
+    float host[COUNT], *src, *dst;
+    for (int i = 0; i < COUNT; i++)
+        host[i] = (float)(i + 1);
+    ok(cudaMalloc(&src, sizeof(host)));
+    ok(cudaMalloc(&dst, sizeof(host)));
+    ok(cudaMemcpy(src, host, sizeof(host), cudaMemcpyHostToDevice));
+    launch(cudaStreamLegacy, (COUNT + THREADS - 1) / THREADS, THREADS, 0, reverse<FAULT>, src, dst,
+           COUNT);
+    if (cudaStreamSynchronize(cudaStreamLegacy) != cudaSuccess)
+        return 2;
+    ok(cudaMemcpy(host, dst, sizeof(host), cudaMemcpyDeviceToHost));
+    for (int i = 0; i < COUNT; i++) {
+        int first = i / THREADS * THREADS, n = COUNT - first < THREADS ? COUNT - first : THREADS;
+        if (host[i] != (float)(first + n - (i - first)))
+            return 1;
+    }
+    return 0;
+}
+
+/* How often over seeds a child ended other than with 0. */
+static int caught(int (*act)())
+{
+    int failures = 0;
+    for (int seed = 1; seed <= SEEDS; seed++) {
+        fflush(NULL);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            char text[16];
+            snprintf(text, sizeof(text), "%d", seed);
+            setenv("EMU_SEED", text, 1);
+            if (freopen("/dev/null", "w", stderr) == NULL)
+                _exit(11);
+            _exit(act());
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        failures += status != 0;
+    }
+    return failures;
+}
+
+static void right_kernels_pass(void **)
+{
+    assert_int_equal(caught(run_reverse<RIGHT>), 0);
+}
+
+static void a_missing_barrier_shows(void **)
+{
+    assert_true(caught(run_reverse<MISSING_BARRIER>) > 0);
+}
+
+static void an_uninitialised_shared_value_shows(void **)
+{
+    assert_int_equal(caught(run_reverse<UNINITIALISED>), SEEDS);
+}
+
+static void a_barrier_that_not_all_reach_fails_the_launch(void **)
+{
+    assert_int_equal(caught(run_reverse<DIVERGENT_BARRIER>), SEEDS);
+    assert_int_equal(caught(run_reverse<DIVERGENT_COLLECTIVE>), SEEDS);
+}
+
+static void accesses_past_the_end_are_caught(void **)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    assert_int_equal(caught(run_reverse<WRONG_TAIL>), SEEDS);
+    assert_int_equal(caught(run_reverse<SHARED_TAIL>), SEEDS);
+#else
+    printf("needs AddressSanitizer: preset emulated-asan\n");
+    skip();
+#endif
+}
+
+/* ---- device language ------------------------------------------------------------------------- */
+
+__global__ void collectives(uint32_t *out)
+{
+    uint32_t lane = threadIdx.x % 32, sum = threadIdx.x;
+    for (int with = 16; with > 0; with /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, with);
+    uint32_t up = __shfl_up_sync(0xffffffffu, lane, 3),
+             down = __shfl_down_sync(0xffffffffu, lane, 3);
+    uint32_t odd = __ballot_sync(0xffffffffu, lane & 1);
+    int many = __syncthreads_count(threadIdx.x < 40);
+    bool good = sum == (threadIdx.x / 32 * 32) * 32 + 496 && up == (lane < 3 ? lane : lane - 3) &&
+                down == (lane > 28 ? lane : lane + 3) && odd == 0xAAAAAAAAu && many == 40;
+    good = good && __shfl_sync(0xffffffffu, lane, 7) == 7 && __any_sync(0xffffffffu, lane == 9);
+    atomicAdd(&out[0], good ? 1u : 0u);
+    atomicMax(&out[1], threadIdx.x);
+}
+
+__global__ void dynamic_shared(int *out)
+{
+    WRI_SHARED_DYNAMIC(int, words);
+    words[threadIdx.x] = (int)threadIdx.x;
+    __syncthreads();
+    out[threadIdx.x] = words[blockDim.x - 1 - threadIdx.x];
+}
+
+static void warps_and_blocks(void **)
+{
+    uint32_t *out, host[2] = {0, 0};
+    int *reversed, there[64];
+    ok(cudaMalloc(&out, sizeof(host)));
+    ok(cudaMemset(out, 0, sizeof(host)));
+    launch(cudaStreamLegacy, 3, 64, 0, collectives, out);
+    ok(cudaMemcpy(host, out, sizeof(host), cudaMemcpyDeviceToHost));
+    assert_int_equal(host[0], 3 * 64);
+    assert_int_equal(host[1], 63);
+    ok(cudaMalloc(&reversed, sizeof(there)));
+    launch(cudaStreamLegacy, 1, 64, sizeof(there), dynamic_shared, reversed);
+    ok(cudaMemcpy(there, reversed, sizeof(there), cudaMemcpyDeviceToHost));
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(there[i], 63 - i);
+    ok(cudaFree(out));
+    ok(cudaFree(reversed));
+}
+
+/* ---- streams, events, memory ----------------------------------------------------------------- */
+
+static void sleep_a_little(void *)
+{
+    usleep(20000);
+}
+
+__global__ void store(int *at, int value)
+{
+    *at = value;
+}
+
+static int value_of(const int *there)
+{
+    int value = -1;
+    ok(cudaMemcpy(&value, there, sizeof(value), cudaMemcpyDeviceToHost));
+    return value;
+}
+
+/* A wait is for what was recorded when it was enqueued, not for what is recorded later elsewhere. */
+static void events_order_streams(void **)
+{
+    cudaStream_t slow, other, waits;
+    cudaEvent_t event;
+    int *at;
+    ok(cudaMalloc(&at, sizeof(int)));
+    ok(cudaStreamCreateWithFlags(&slow, cudaStreamNonBlocking));
+    ok(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    ok(cudaStreamCreateWithFlags(&waits, cudaStreamNonBlocking));
+    ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    ok(cudaLaunchHostFunc(slow, sleep_a_little, NULL));
+    launch(slow, 1, 1, 0, store, at, 1);
+    ok(cudaEventRecord(event, slow));
+    assert_int_equal(cudaEventQuery(event), cudaErrorNotReady);
+    ok(cudaStreamWaitEvent(waits, event, 0));
+    ok(cudaEventRecord(event, other));
+    launch(waits, 1, 1, 0, store, at, 2);
+    ok(cudaStreamSynchronize(waits));
+    ok(cudaStreamSynchronize(slow));
+    assert_int_equal(value_of(at), 2);
+    ok(cudaEventSynchronize(event));
+    ok(cudaStreamDestroy(slow));
+    ok(cudaStreamDestroy(other));
+    ok(cudaStreamDestroy(waits));
+    ok(cudaEventDestroy(event));
+    ok(cudaFree(at));
+}
+
+static void the_legacy_stream_keeps_order_with_blocking_ones(void **)
+{
+    cudaStream_t blocking;
+    int *at;
+    ok(cudaMalloc(&at, sizeof(int)));
+    ok(cudaStreamCreate(&blocking));
+    ok(cudaLaunchHostFunc(blocking, sleep_a_little, NULL));
+    launch(blocking, 1, 1, 0, store, at, 1);
+    launch(cudaStreamLegacy, 1, 1, 0, store, at, 2);
+    launch(blocking, 1, 1, 0, store, at, 3);
+    ok(cudaStreamSynchronize(blocking));
+    assert_int_equal(value_of(at), 3);
+    ok(cudaStreamDestroy(blocking));
+    ok(cudaFree(at));
+}
+
+static void memory_has_an_owner_and_an_end(void **)
+{
+    cudaPointerAttributes attributes;
+    char *there, *pinned, here;
+    ok(cudaMalloc(&there, 100));
+    ok(cudaHostAlloc(&pinned, 100, cudaHostAllocDefault));
+    ok(cudaPointerGetAttributes(&attributes, there + 99));
+    assert_int_equal(attributes.type, cudaMemoryTypeDevice);
+    ok(cudaPointerGetAttributes(&attributes, pinned));
+    assert_int_equal(attributes.type, cudaMemoryTypeHost);
+    ok(cudaPointerGetAttributes(&attributes, &here));
+    assert_int_equal(attributes.type, cudaMemoryTypeUnregistered);
+    assert_int_equal(cudaFree(there + 1), cudaErrorInvalidValue);
+    setenv("EMU_MEMORY", "1000", 1);
+    char *large = NULL;
+    assert_int_equal(cudaMalloc(&large, 2000), cudaErrorMemoryAllocation);
+    unsetenv("EMU_MEMORY");
+    ok(cudaFree(there));
+    ok(cudaFreeHost(pinned));
+}
+
+static void bad_launches_are_refused(void **)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(1);
+    config.blockDim = dim3(1025);
+    assert_int_equal(cudaLaunchKernelEx(&config, store, nullptr, 0), cudaErrorInvalidConfiguration);
+    config.blockDim = dim3(1);
+    config.gridDim = dim3(0);
+    assert_int_equal(cudaLaunchKernelEx(&config, store, nullptr, 0), cudaErrorInvalidConfiguration);
+    int other = 0;
+    config.gridDim = dim3(1);
+    config.stream = (cudaStream_t)&other;
+    assert_int_equal(cudaLaunchKernelEx(&config, store, nullptr, 0),
+                     cudaErrorInvalidResourceHandle);
+    setenv("EMU_DRIVER", "old", 1);
+    assert_int_equal(cudaGetDeviceCount(&other), cudaErrorInsufficientDriver);
+    setenv("EMU_DRIVER", "missing", 1);
+    assert_int_equal(cudaGetDeviceCount(&other), cudaErrorNoDevice);
+    unsetenv("EMU_DRIVER");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(right_kernels_pass), /* children first: a device has threads */
+        cmocka_unit_test(a_missing_barrier_shows),
+        cmocka_unit_test(an_uninitialised_shared_value_shows),
+        cmocka_unit_test(a_barrier_that_not_all_reach_fails_the_launch),
+        cmocka_unit_test(accesses_past_the_end_are_caught),
+        cmocka_unit_test(warps_and_blocks),
+        cmocka_unit_test(events_order_streams),
+        cmocka_unit_test(the_legacy_stream_keeps_order_with_blocking_ones),
+        cmocka_unit_test(memory_has_an_owner_and_an_end),
+        cmocka_unit_test(bad_launches_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
