@@ -36,7 +36,7 @@ function(wring_cuda_sources target)
         target_link_libraries(${target} PRIVATE emucuda)
     else()
         set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS
-            "--fmad=false;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra;-Xptxas=-v;--resource-usage")
+            "--fmad=false;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra;-Xptxas=-v")
         target_link_libraries(${target} PRIVATE CUDA::cudart_static)
     endif()
 endfunction()

@@ -66,8 +66,8 @@ template <int BITS> INLINE void pack4(unsigned char *codes, size_t i, size_t cou
 
 template <int BITS, typename S>
 INLINE void quantise4(const source<S> &in, size_t i, size_t end, const float p[4],
-                      const struct scaling &how, const struct wri_philox *state, uint32_t index,
-                      unsigned char *codes)
+                      const struct scaling &how, const struct wri_philox &state, bool random,
+                      uint32_t index, unsigned char *codes)
 {
     const int limit = (1 << (BITS - 1)) - 1;
     bool bad = how.scale != how.scale;
@@ -76,7 +76,7 @@ INLINE void quantise4(const source<S> &in, size_t i, size_t end, const float p[4
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         float x = p[j] * how.inverse;
-        q[j] = bad ? 0 : state ? round_random(x, *state, index + j, limit) : round_nearest(x);
+        q[j] = bad ? 0 : random ? round_random(x, state, index + j, limit) : round_nearest(x);
         rest[j] = bad ? quiet_nan() : p[j] - (float)q[j] * how.scale;
     }
     pack4<BITS>(codes, i, in.count, q);
@@ -110,7 +110,7 @@ INLINE bool encode_block(const source<S> &in, const struct integers &how, uint64
     unsigned char *codes = dst + div_up(in.count, how.block) * sizeof(float);
     if (lane_id() == 0)
         ((float *)dst)[b] = scale.scale;
-    struct wri_philox state;
+    struct wri_philox state = {};
     struct wring_random_key key = how.key;
     key.step = step;
     if (how.random)
@@ -123,8 +123,7 @@ INLINE bool encode_block(const source<S> &in, const struct integers &how, uint64
                 continue;
             if (n > held || i >= n)
                 fetch4(in, begin + i, p[v]);
-            quantise4<BITS>(in, begin + i, end, p[v], scale, how.random ? &state : nullptr,
-                            (uint32_t)i, codes);
+            quantise4<BITS>(in, begin + i, end, p[v], scale, state, how.random, (uint32_t)i, codes);
         }
     return scale.scale != scale.scale;
 }

@@ -277,7 +277,9 @@ template <typename S> INLINE float fetch1(const source<S> &in, size_t i)
 template <typename S> INLINE source<S> source_of(const struct wri_device_encode &e)
 {
     unsigned now = e.current ? *e.current & 1 : 0;
-    return {(const S *)e.src, e.count, e.divisor, e.residual[now], e.residual[now ^ 1], e.beta};
+    /* No indexing: arguments stay in registers. */
+    float *in = now ? e.residual[1] : e.residual[0], *out = now ? e.residual[0] : e.residual[1];
+    return {(const S *)e.src, e.count, e.divisor, in, out, e.beta};
 }
 INLINE uint64_t step_of(const struct wri_device_encode &e)
 {

@@ -120,7 +120,8 @@ INLINE void encode_signs(const source<S> &in, size_t block, unsigned char *dst,
 }
 
 template <typename S>
-__global__ void __launch_bounds__(256) encode_signs_kernel(struct wri_device_encode e, size_t block)
+__global__ void __launch_bounds__(256, 2)
+    encode_signs_kernel(struct wri_device_encode e, size_t block)
 {
     encode_signs(source_of<S>(e), block, (unsigned char *)e.dst, e.verdict, warp_id(),
                  warp_count());

@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(256)
     if (!good(verdict))
         return;
     unsigned now = *commit.current & 1;
-    float *current = commit.residual[now] + commit.begin;
-    const float *next = commit.residual[now ^ 1] + commit.begin;
+    float *current = (now ? commit.residual[1] : commit.residual[0]) + commit.begin;
+    const float *next = (now ? commit.residual[0] : commit.residual[1]) + commit.begin;
     for (size_t i = thread_id(); i < commit.end - commit.begin; i += thread_count())
         current[i] = next[i];
 }

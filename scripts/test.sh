@@ -25,6 +25,7 @@ labels_of() {
     dev) echo "unit|conform" ;;
     asan) echo "unit|conform|fuzz" ;;
     tsan) echo "unit|conform|threads" ;;
+    emulated | emulated-asan) echo emu ;;
     esac
 }
 
@@ -62,11 +63,29 @@ test_preset() {
     closing+="$(sed -n '/did not run:$/,/^$/p; /tests FAILED:$/,/^$/p' "$folder/test.log")"$'\n'
 }
 
+# The kernels by nvcc, for every architecture: without warnings, and none may spill registers. What the
+# compiler said is kept, because a second build says nothing about what it need not build.
+build_cuda() {
+    local folder=build/cuda
+    if ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
+        printf '%-20s skipped: no nvcc here\n' "cuda build"
+        return
+    fi
+    mkdir -p "$folder"
+    phase "cuda configure" "$folder/configure.log" cmake --preset cuda || return
+    phase "cuda build" "$folder/build.log" cmake --build --preset cuda -j "$jobs" \
+        --target wring_cuda trainer_cuda wring-bench-cuda || return
+    ! grep -q 'Compiling entry function' "$folder/build.log" || cp "$folder/build.log" "$folder/ptxas.log"
+    phase "cuda kernels" "$folder/kernels.log" python3 scripts/lib/ptxas.py "$folder/ptxas.log"
+    closing+="cuda: $(tail -n 1 "$folder/kernels.log")"$'\n'
+}
+
 mkdir -p build
 phase packages build/packages.log scripts/deps.sh || exit 1
-for preset in release dev asan tsan; do
+for preset in release dev asan tsan emulated emulated-asan; do
     test_preset "$preset"
 done
+build_cuda
 printf '\n%s' "$closing" | cat -s
 printf '%s in %d s\n' "$([ $failed = 0 ] && echo 'all phases passed' || echo 'SOMETHING FAILED')" $SECONDS
 exit $failed

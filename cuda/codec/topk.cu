@@ -353,7 +353,7 @@ INLINE const float *feed(const source<S> &in, size_t begin, size_t n, float *fed
 }
 
 template <typename S>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 1)
     encode_topk_kernel(struct wri_device_encode e, struct plan plan)
 {
     source<S> in = source_of<S>(e);
@@ -383,7 +383,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename D>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 1)
     decode_topk_kernel(const unsigned char *src, D *dst, struct plan plan, bool add, void *scratch,
                        struct wri_verdict *verdict, uint32_t error)
 {

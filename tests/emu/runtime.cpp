@@ -30,7 +30,6 @@ struct point {
 struct emu_event {
     std::mutex lock;
     std::shared_ptr<point> last; /* empty: never recorded */
-    bool destroyed = false;
 };
 
 struct emu_stream {
@@ -425,16 +424,14 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-    std::lock_guard<std::mutex> lock(event->lock);
-    event->destroyed = true; /* it stays, as a token of a few bytes, so that its use is seen */
-    event->last = nullptr;
+    delete event; /* who waits for it has its point */
     return answer(cudaSuccess);
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
 {
     emu_stream *stream = resolve(handle);
-    if (!stream || event->destroyed)
+    if (!stream)
         return answer(cudaErrorInvalidResourceHandle);
     cudaError_t error = enqueue(handle, [] {});
     auto mark = push_point(stream);
@@ -446,7 +443,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned)
 {
     emu_stream *stream = resolve(handle);
-    if (!stream || event->destroyed)
+    if (!stream)
         return answer(cudaErrorInvalidResourceHandle);
     push_wait(stream, last_point(event));
     return answer(cudaSuccess);
