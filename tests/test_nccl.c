@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Transport nccl, each rank a process of its own: the same bits as over transport `self` in host
- * memory, for every algorithm, codec and type; a communicator of the caller's; ranks that disagree,
- * that are lost, that see NaN. Over the mock of NCCL and an emulated device. */
+/* Transport nccl, and ucx with device memory, each rank a process of its own: the same bits as over
+ * transport `self` in host memory, for every algorithm, codec and type; a communicator of the
+ * caller's; ranks that disagree, that are lost, that see NaN. Over the mock of NCCL and an emulated
+ * device. */
 #include "scene.h"
 
 #include <dlfcn.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 static const struct wri_device *device; /* opened in children only: it has threads */
+static const char *transport = "nccl";
 
 /* ---- ranks as processes ---------------------------------------------------------------------- */
 
@@ -81,7 +83,7 @@ static wring_context *open_context(void)
 {
     wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
     wring_context *context;
-    options.transport = "nccl";
+    options.transport = transport;
     ok(wring_context_create(&options, &context));
     return context;
 }
@@ -180,6 +182,15 @@ static void same_bits(int nranks)
         outcome_close(&all.outcome[i]);
     free(all.scene);
     free(all.outcome);
+}
+
+/* The same scenes where encoded bytes are staged through pinned memory. */
+static void same_bits_over_ucx(void **state)
+{
+    (void)state;
+    transport = "ucx";
+    same_bits(3);
+    transport = "nccl";
 }
 
 static void same_bits_2(void **state)
@@ -466,6 +477,7 @@ static void nccl_missing_or_too_old(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bits_over_ucx),
         cmocka_unit_test(same_bits_2),
         cmocka_unit_test(same_bits_3),
         cmocka_unit_test(same_bits_8),
