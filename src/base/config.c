@@ -45,8 +45,8 @@ static const struct setting settings[] = {
 
 /* Variables that others read: UCX options that are passed on, processes started by --spawn, and
  * where the tests find what was built. A name that ends with '_' stands for all that begin so. */
-static const char *const foreign[] = {"WRING_UCX_", "WRING_SPAWN_", "WRING_LISTEN_FD",
-                                      "WRING_BIN",  "WRING_LIB",    "WRING_SOURCE"};
+static const char *const foreign[] = {"WRING_UCX_", "WRING_SPAWN_", "WRING_LISTEN_FD", "WRING_BIN",
+                                      "WRING_LIB",  "WRING_SOURCE", "WRING_TEST_"};
 
 /* ---- numbers and words ----------------------------------------------------------------------- */
 
