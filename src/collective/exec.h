@@ -176,9 +176,6 @@ void wri_exec_abort(wring_request *request, wring_status status);
 /* End the request: commit its tensors' state if all went well, wake its waiters. Locked. */
 void wri_request_finish(wring_request *request, wring_status status);
 
-/* Something moves on the device that the progress loop should not sleep through. */
-bool wri_request_on_device(const wring_request *request);
-
 wring_request *wri_request_next(const wring_request *request);
 void wri_request_free(wring_request *request);
 

@@ -520,11 +520,6 @@ static void give_back(wring_request *request)
     }
 }
 
-bool wri_request_on_device(const wring_request *request)
-{
-    return request->device != NULL;
-}
-
 void wri_request_free(wring_request *request)
 {
     close_events(request);
