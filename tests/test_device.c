@@ -5,6 +5,7 @@
 #include "scene.h"
 
 #include <math.h>
+#include <unistd.h>
 
 static const struct wri_device *device;
 static void *stream;
@@ -151,6 +152,41 @@ static void train(wring_dtype dtype, unsigned char *out)
     wring_context_destroy(context);
 }
 
+static void sleep_a_little(void *unused)
+{
+    (void)unused;
+    usleep(50000);
+}
+
+/* A scheduler that ends while its stream still adds up, and one that outlives its communicator. */
+static void schedulers_end_when_they_like(void **state)
+{
+    (void)state;
+    wring_context *context;
+    wring_comm *comm;
+    struct trainee t;
+    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
+    options.transport = "self";
+    there = device;
+    there_stream = stream;
+    for (int outlives = 0; outlives < 2; outlives++) {
+        ok(wring_context_create(&options, &context));
+        ok(wring_comm_create_local(context, 1, NULL, &comm));
+        trainee_open(&t, comm, NULL, WRING_FLOAT32);
+        ok(device->call_back(stream, sleep_a_little, NULL));
+        ok(wring_scheduler_ready(t.scheduler, 0));
+        if (outlives)
+            wring_comm_destroy(comm);
+        wring_scheduler_destroy(t.scheduler);
+        if (!outlives)
+            wring_comm_destroy(comm);
+        wring_context_destroy(context);
+        ok(device->stream_wait(stream));
+        for (int i = 0; i < PARAMS; i++)
+            block_close(t.grad[i]);
+    }
+}
+
 static void a_scheduler_with_micro_steps(void **state)
 {
     (void)state;
@@ -173,6 +209,7 @@ int main(void)
         cmocka_unit_test(every_type_and_operation_exactly),
         cmocka_unit_test(default_streams),
         cmocka_unit_test(a_scheduler_with_micro_steps),
+        cmocka_unit_test(schedulers_end_when_they_like),
     };
     int count = 0;
     setenv("WRING_MODULES", getenv("WRING_LIB") ? getenv("WRING_LIB") : "", 1);

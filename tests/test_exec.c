@@ -352,6 +352,34 @@ static void test_mismatch(void **state)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
+/* Its two parts would each make the rank the owner of another range. */
+static void test_a_tensor_twice_in_a_call(void **state)
+{
+    (void)state;
+    struct group group;
+    wring_tensor *tensor;
+    wring_request *request;
+    float buffer[256] = {0};
+    group_open(&group, "1000");
+    assert_int_equal(
+        wring_tensor_create(group.comm[0], "a", WRING_FLOAT32, 1, &(size_t){256}, NULL, &tensor),
+        WRING_OK);
+    wring_segment segment[2] = {
+        {.tensor = tensor, .send = buffer, .recv = buffer, .count = 128},
+        {.tensor = tensor, .offset = 128, .send = buffer, .recv = buffer, .count = 128}};
+    wring_call call = WRING_CALL_INIT;
+    call.segments = segment;
+    call.nsegments = 2;
+    for (int again = 0; again < 2; again++)
+        assert_int_equal(wring_comm_start(group.comm[0], &call, &request), WRING_E_ARGUMENT);
+    assert_non_null(strstr(wring_error_message(), "tensor 'a' is twice in the call"));
+    call.nsegments = 1;
+    assert_int_equal(wring_comm_start(group.comm[0], &call, &request), WRING_OK);
+    wring_tensor_destroy(tensor);
+    assert_int_equal(wring_request_wait(request, NULL), WRING_E_ABORTED);
+    group_close(&group);
+}
+
 static void test_bad_arguments(void **state)
 {
     (void)state;
@@ -629,6 +657,7 @@ int main(void)
         cmocka_unit_test(test_nonfinite_leaves_state),
         cmocka_unit_test(test_faults_end_in_errors),
         cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_a_tensor_twice_in_a_call),
         cmocka_unit_test(test_bad_arguments),
         cmocka_unit_test(test_operation_counter_wraps),
         cmocka_unit_test(test_destroy_with_requests),

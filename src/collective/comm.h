@@ -30,6 +30,7 @@ struct wring_comm {
     wring_codec *codec; /* of calls and tensors that name none; owned */
     const struct wring_collective_ops *algorithm; /* NULL: the planner chooses */
     uint64_t operation;                           /* started so far: numbers the next one */
+    uint64_t checked;                             /* calls looked at: marks the tensors of each */
     uint64_t last_good;                           /* operations that ended well */
     wring_tensor *tensors;                        /* list, for explain */
     struct wri_arena spare[WRI_MEMORY_KINDS];     /* buffers of an earlier call, for the next one */
@@ -57,9 +58,10 @@ void wri_lane_close(wring_comm *comm);
 wring_status wri_buffers_open(wring_comm *comm, enum wri_memory kind, struct wri_arena *arena);
 void wri_buffers_close(wring_comm *comm, enum wri_memory kind, struct wri_arena *arena);
 
-/* Device memory of the communicator's, for who does not hold the lock. */
+/* Device memory of the communicator's, for who does not hold the lock; freed after what is on
+ * STREAM, where it is used. */
 wring_status wri_lane_buffers(wring_comm *comm, struct wri_arena *arena);
-void wri_lane_buffers_close(wring_comm *comm, struct wri_arena *arena);
+void wri_lane_buffers_close(wring_comm *comm, struct wri_arena *arena, void *stream);
 
 /* Drop a reference; the last one frees the communicator. Locked. */
 void wri_comm_release(wring_comm *comm);

@@ -179,10 +179,13 @@ wring_status wri_lane_buffers(wring_comm *comm, struct wri_arena *arena)
     return status;
 }
 
-void wri_lane_buffers_close(wring_comm *comm, struct wri_arena *arena)
+void wri_lane_buffers_close(wring_comm *comm, struct wri_arena *arena, void *stream)
 {
+    struct wri_lane *lane = &comm->lane;
     pthread_mutex_lock(&comm->context->lock);
     int was = wri_context_enter(comm->context);
+    if (lane->device->event_record(lane->device, lane->order, stream) == WRING_OK)
+        lane->device->event_wait(lane->device, lane->order, lane->stream);
     wri_buffers_close(comm, WRI_MEMORY_DEVICE, arena);
     wri_context_leave(comm->context, was);
     pthread_mutex_unlock(&comm->context->lock);

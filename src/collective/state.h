@@ -32,6 +32,7 @@ struct wring_tensor {
     const struct wri_device *device; /* where its state is */
     struct wri_device_state *words;  /* there; NULL on the host */
     uint64_t step;                   /* committed calls: seeds random rounding */
+    uint64_t marked;                 /* by the last call that was looked at: comm->checked */
     int calls;                       /* that are not finished */
     const char *algorithm, *reason;  /* of the last call, for explain; NULL before */
     uint64_t wire_nbytes;            /* of the last call, all its tensors together */

@@ -58,7 +58,7 @@ static wring_status check_buffer(const wring_comm *comm, const wring_call *call,
 static wring_status check_tensor(const wring_comm *comm, const wring_call *call,
                                  const wring_segment *segment, const wring_codec *codec)
 {
-    const wring_tensor *tensor = segment->tensor;
+    wring_tensor *tensor = segment->tensor;
     if (tensor->comm != comm)
         WRI_FAIL(WRING_E_ARGUMENT, "tensor '%s' belongs to another communicator", tensor->name);
     if (tensor->dtype != call->dtype)
@@ -71,6 +71,9 @@ static wring_status check_tensor(const wring_comm *comm, const wring_call *call,
         WRI_FAIL(WRING_E_ARGUMENT, "tensor '%s' has codec %s, the call %s", tensor->name,
                  tensor->codec->spec, codec->spec);
     size_t unit = wri_codec_unit(codec, tensor->count);
+    if (tensor->marked == comm->checked)
+        WRI_FAIL(WRING_E_ARGUMENT, "tensor '%s' is twice in the call", tensor->name);
+    tensor->marked = comm->checked;
     bool to_end = segment->offset + segment->count == tensor->count;
     if (segment->offset % unit != 0 || (segment->count % unit != 0 && !to_end))
         WRI_FAIL(WRING_E_ARGUMENT, "a part of tensor '%s' must begin and end at multiples of %zu",
@@ -210,6 +213,7 @@ wring_status wri_planner_start(wring_comm *comm, const wring_call *call,
         status = check_call(comm, call);
     if (status == WRING_OK)
         status = wri_codec_accepts(codec, call->dtype, call->op);
+    comm->checked++;
     if (status == WRING_OK)
         status = check_place(comm, call, codec);
     if (status == WRING_OK)

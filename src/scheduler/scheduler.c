@@ -303,11 +303,11 @@ void wri_scheduler_destroy(wring_scheduler *scheduler)
     if (!scheduler)
         return;
     wait_buckets(scheduler);
+    if (scheduler->there.base) /* before the tensors, which keep the communicator */
+        wri_lane_buffers_close(scheduler->comm, &scheduler->there, scheduler->options.stream);
     for (size_t i = 0; i < scheduler->nparams; i++)
         param_fini(&scheduler->params[i]);
     wri_free(scheduler->params);
-    if (scheduler->there.base)
-        wri_lane_buffers_close(scheduler->comm, &scheduler->there);
     wri_arena_close(&scheduler->arena);
     wri_free(scheduler);
 }
