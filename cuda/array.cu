@@ -142,17 +142,9 @@ struct sum {
 };
 
 /* NaN wins; of equal values the bits are combined, so that -0 is less than +0. */
-INLINE bool is_nan(float x)
+template <typename T> INLINE bool unordered(T a, T b)
 {
-    return x != x;
-}
-INLINE bool is_nan(double x)
-{
-    return x != x;
-}
-template <typename T> INLINE bool is_nan(T)
-{
-    return false;
+    return !(a <= b || a >= b);
 }
 template <typename T> INLINE T meet_or(T a, T)
 {
@@ -178,40 +170,19 @@ INLINE double meet_and(double a, double b)
 {
     return __longlong_as_double(__double_as_longlong(a) & __double_as_longlong(b));
 }
-template <typename T> INLINE T any_nan(T a, T b)
-{
-    return canonical(is_nan(a) ? a : b);
-}
-INLINE uint8_t any_nan(uint8_t a, uint8_t)
-{
-    return a;
-}
-INLINE int8_t any_nan(int8_t a, int8_t)
-{
-    return a;
-}
-INLINE int32_t any_nan(int32_t a, int32_t)
-{
-    return a;
-}
-INLINE int64_t any_nan(int64_t a, int64_t)
-{
-    return a;
-}
-
 struct smaller {
     template <typename T> static __device__ T of(T a, T b)
     {
-        if (is_nan(a) || is_nan(b))
-            return any_nan(a, b);
+        if (unordered(a, b))
+            return sum::of(a, b); /* a NaN, the one that all computed ones are */
         return a < b ? a : b < a ? b : meet_or(a, b);
     }
 };
 struct larger {
     template <typename T> static __device__ T of(T a, T b)
     {
-        if (is_nan(a) || is_nan(b))
-            return any_nan(a, b);
+        if (unordered(a, b))
+            return sum::of(a, b); /* a NaN, the one that all computed ones are */
         return a > b ? a : b > a ? b : meet_and(a, b);
     }
 };

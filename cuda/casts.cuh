@@ -7,7 +7,7 @@
 
 INLINE bool nonfinite(float x)
 {
-    return magnitude(x) >= INFINITY_BITS;
+    return magnitude(x) >= WRI_INFINITY_BITS;
 }
 INLINE bool nonfinite(bf16 x)
 {

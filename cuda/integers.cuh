@@ -31,9 +31,9 @@ struct scaling {
 
 INLINE struct scaling scaling_of(uint32_t largest, float limit)
 {
-    if (largest >= INFINITY_BITS)
+    if (largest >= WRI_INFINITY_BITS)
         return {0.0f, quiet_nan()};
-    if (largest < TINY_BITS)
+    if (largest < WRI_TINY_BITS)
         return {0.0f, 0.0f};
     float max = wri_bits_float(largest);
     return {limit / max, max / limit};
@@ -188,7 +188,7 @@ INLINE void decode_integers(const unsigned char *src, size_t block, D *dst, size
     for (size_t i = first * 4; i < count; i += stride * 4) {
         int q[4];
         float x[4], scale = poison ? quiet_nan() : scales[i / block];
-        bool bad = magnitude(scale) >= INFINITY_BITS;
+        bool bad = magnitude(scale) >= WRI_INFINITY_BITS;
         unpack4<BITS>(codes, i, q);
 #pragma unroll
         for (int j = 0; j < 4; j++)

@@ -15,6 +15,7 @@
 #include "base/device.h"
 #include "base/rng.h"
 #include "simd/float16.h"
+#include "simd/kernels.h"
 
 #ifndef EMU_CUDA
 /* An array in shared memory. */
@@ -25,9 +26,6 @@
 
 #define WARP 32
 #define ALL 0xffffffffu
-#define INFINITY_BITS 0x7F800000u
-#define NAN_BITS 0x7FC00000u
-#define TINY_BITS 0x0D800000u
 
 /* ---- host side ------------------------------------------------------------------------------- */
 
@@ -73,7 +71,7 @@ struct fp16 {
 
 INLINE float canonical(float x)
 {
-    return x == x ? x : wri_bits_float(NAN_BITS);
+    return x == x ? x : wri_bits_float(WRI_NAN_BITS);
 }
 INLINE uint32_t magnitude(float x)
 {
@@ -81,7 +79,7 @@ INLINE uint32_t magnitude(float x)
 }
 INLINE float quiet_nan()
 {
-    return wri_bits_float(NAN_BITS);
+    return wri_bits_float(WRI_NAN_BITS);
 }
 
 INLINE float to_float(float x)

@@ -9,7 +9,6 @@
 
 #include "kernels.cuh"
 
-#define GROUP 128
 #define GROUPS_HELD 8 /* of a block of 1024; more are read again for the residual */
 
 /* p of the group at BEGIN; zeros from END on. */
@@ -60,9 +59,9 @@ INLINE float sign_scale(const double sums[4], size_t n)
 {
     double sum = warp_tree_sum((sums[0] + sums[2]) + (sums[1] + sums[3]));
     float scale = (float)(sum / (double)n);
-    if (wri_float_bits(scale) >= INFINITY_BITS)
+    if (wri_float_bits(scale) >= WRI_INFINITY_BITS)
         return quiet_nan();
-    return wri_float_bits(scale) < TINY_BITS ? 0.0f : scale;
+    return wri_float_bits(scale) < WRI_TINY_BITS ? 0.0f : scale;
 }
 
 /* Block B of the run, by one warp; true if it is not finite. */
@@ -74,10 +73,10 @@ INLINE bool encode_sign_block(const source<S> &in, size_t block, size_t b, unsig
     unsigned char *codes = dst + div_up(in.count, block) * sizeof(float);
     float held[GROUPS_HELD][4];
     double sums[4] = {0, 0, 0, 0};
-    for (size_t from = 0; from < n; from += GROUPS_HELD * GROUP)
+    for (size_t from = 0; from < n; from += GROUPS_HELD * WRI_SUM_GROUP)
 #pragma unroll
         for (int g = 0; g < GROUPS_HELD; g++) {
-            size_t at = from + g * GROUP, number = at / GROUP;
+            size_t at = from + g * WRI_SUM_GROUP, number = at / WRI_SUM_GROUP;
             if (at >= n)
                 break;
             fetch_group(in, begin + at, end, held[g]);
@@ -92,13 +91,14 @@ INLINE bool encode_sign_block(const source<S> &in, size_t block, size_t b, unsig
     if (lane_id() == 0)
         ((float *)dst)[b] = scale;
     bool clear = !(scale > 0.0f);
-    for (size_t from = 0; (clear || in.residual_out) && from < n; from += GROUPS_HELD * GROUP)
+    for (size_t from = 0; (clear || in.residual_out) && from < n;
+         from += GROUPS_HELD * WRI_SUM_GROUP)
 #pragma unroll
         for (int g = 0; g < GROUPS_HELD; g++) {
-            size_t at = from + g * GROUP;
+            size_t at = from + g * WRI_SUM_GROUP;
             if (at >= n)
                 break;
-            if (n > GROUPS_HELD * GROUP)
+            if (n > GROUPS_HELD * WRI_SUM_GROUP)
                 fetch_group(in, begin + at, end, held[g]);
             if (clear)
                 store_signs(codes, begin + at, end, held[g], true);
@@ -135,7 +135,7 @@ INLINE void decode_signs(const unsigned char *src, size_t block, D *dst, size_t 
     const unsigned char *codes = src + div_up(count, block) * sizeof(float);
     for (size_t i = first * 4; i < count; i += stride * 4) {
         float x[4], scale = poison ? quiet_nan() : scales[i / block];
-        bool bad = magnitude(scale) >= INFINITY_BITS;
+        bool bad = magnitude(scale) >= WRI_INFINITY_BITS;
         uint32_t bits = *(const uint32_t *)(codes + i / WARP * 4) >> i % WARP;
 #pragma unroll
         for (int j = 0; j < 4; j++)

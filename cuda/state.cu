@@ -4,11 +4,9 @@
 #include "kernels.cuh"
 #include "table.h"
 
-#define WORDS (WRI_DEVICE_FRAME_NBYTES / 4)
 #define BATCH 16 /* frames of a launch: arguments take 4096 bytes at most */
 
 struct frame_batch {
-    size_t n;
     struct wri_device_frame frame[BATCH];
 };
 
@@ -49,9 +47,9 @@ static wring_status launch_frames(void (*kernel)(struct frame_batch, V *),
 {
     for (size_t i = 0; i < n; i += BATCH) {
         struct frame_batch batch;
-        batch.n = n - i < BATCH ? n - i : BATCH;
-        memcpy(batch.frame, frames + i, batch.n * sizeof(*frames));
-        wring_status status = launch(kernel, 1, (unsigned)(batch.n * WARP), stream, batch, verdict);
+        size_t part = n - i < BATCH ? n - i : BATCH;
+        memcpy(batch.frame, frames + i, part * sizeof(*frames));
+        wring_status status = launch(kernel, 1, (unsigned)(part * WARP), stream, batch, verdict);
         if (status != WRING_OK)
             return status;
     }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -46,6 +47,22 @@ static inline void ok(wring_status status)
 {
     if (status != WRING_OK)
         fail_msg("%s", wring_error_message());
+}
+
+/* Point the settings at the emulated device and the mock of NCCL that WRING_LIB holds; false, and
+ * says so, if this build has none. */
+static inline bool scene_emulated(void)
+{
+    char library[4096];
+    const char *folder = getenv("WRING_LIB") ? getenv("WRING_LIB") : ".";
+    snprintf(library, sizeof(library), "%s/libmocknccl.so", folder);
+    if (access(library, R_OK) != 0) {
+        printf("skipped: no %s: it belongs to builds with WRING_CUDA=EMULATED\n", library);
+        return false;
+    }
+    setenv("WRING_NCCL", library, 1);
+    setenv("WRING_MODULES", folder, 1);
+    return true;
 }
 
 /* ---- memory of either kind ------------------------------------------------------------------- */

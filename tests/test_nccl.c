@@ -491,14 +491,7 @@ int main(void)
         cmocka_unit_test(errors_of_nccl_come_with_its_words),
         cmocka_unit_test(nccl_missing_or_too_old),
     };
-    char library[4096];
-    const char *folder = getenv("WRING_LIB") ? getenv("WRING_LIB") : ".";
-    snprintf(library, sizeof(library), "%s/libmocknccl.so", folder);
-    if (access(library, R_OK) != 0) {
-        printf("skipped: no %s: the mock belongs to builds with WRING_CUDA=EMULATED\n", library);
+    if (!scene_emulated())
         return 77;
-    }
-    setenv("WRING_NCCL", library, 1);
-    setenv("WRING_MODULES", folder, 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,9 +51,10 @@ struct chunk_scratch {
     float *value, *lost, *fed;
 };
 
-static size_t scratch_of_chunk(const struct record *r)
+/* Bytes of it. */
+static WRI_HD size_t scratch_of_chunk(const struct record &r)
 {
-    return (r->k * 3 + r->n + 3) / 4 * 16;
+    return (r.k * 3 + r.n + 3) / 4 * 16;
 }
 
 static struct record record_of(const struct wring_stage *stage, size_t n)
@@ -101,14 +102,13 @@ static size_t scratch_nbytes(const struct wring_stage *stage, size_t count)
     struct plan plan;
     if (count == 0 || plan_of(stage, count, &plan) != WRING_OK)
         return 0;
-    return plan.chunks * scratch_of_chunk(&plan.whole);
+    return plan.chunks * scratch_of_chunk(plan.whole);
 }
 
 INLINE struct chunk_scratch scratch_at(void *scratch, size_t chunk, const struct record &whole,
                                        const struct record &own)
 {
-    size_t nbytes = (whole.k * 3 + whole.n + 3) / 4 * 16;
-    uint32_t *base = (uint32_t *)((unsigned char *)scratch + chunk * nbytes);
+    uint32_t *base = (uint32_t *)((unsigned char *)scratch + chunk * scratch_of_chunk(whole));
     float *values = (float *)(base + own.k);
     return {base, values, values + own.k, values + 2 * own.k};
 }

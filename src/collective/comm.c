@@ -32,12 +32,6 @@ wring_status wri_comm_check(const wring_comm *comm)
     WRI_FAIL(comm->failed, "the communicator failed before: %s", comm->failure);
 }
 
-/* The transport has groups instead of endpoints and peers. */
-static bool is_ordered(const wring_context *context)
-{
-    return context->transport->caps & WRING_TRANSPORT_STREAM_ORDERED;
-}
-
 /* A communicator without peers: the caller's defaults, parsed. */
 static wring_status comm_open(wring_context *context, int rank, int nranks,
                               const wring_comm_options *options, wring_comm **comm_out)
@@ -62,7 +56,7 @@ static wring_status comm_open(wring_context *context, int rank, int nranks,
         status = wri_alloc((size_t)nranks, sizeof(void *), (void **)&comm->peer);
     pthread_mutex_lock(&context->lock);
     if (status == WRING_OK)
-        status = is_ordered(context)
+        status = wri_context_ordered(context)
                      ? wri_lane_open(comm)
                      : context->transport->endpoint_open(context->link, &comm->endpoint);
     pthread_mutex_unlock(&context->lock);
@@ -81,7 +75,7 @@ static wring_status introduce(wring_comm *comm, struct wri_card *card_out)
     size_t nbytes = sizeof(card_out->address);
     wring_status status = WRING_OK;
     pthread_mutex_lock(&context->lock);
-    if (!is_ordered(context))
+    if (!wri_context_ordered(context))
         status = context->transport->endpoint_address(comm->endpoint, card_out->address, &nbytes);
     else if (comm->rank == 0)
         status = context->transport->group_id(context->link, card_out->address, &nbytes);
@@ -174,8 +168,8 @@ static wring_status join(wring_comm *comm, const struct wri_way *way)
             comm->local_nranks += cards[q].host == own.host;
         wri_context_set_local_ranks(comm->context, comm->local_nranks);
         set_nonce(comm, nonce);
-        status =
-            is_ordered(comm->context) ? join_group(comm, cards, NULL) : connect_all(comm, cards);
+        status = wri_context_ordered(comm->context) ? join_group(comm, cards, NULL)
+                                                    : connect_all(comm, cards);
     }
     wri_free(cards);
     return status;
@@ -315,7 +309,7 @@ static void close_endpoint(wring_comm *comm)
     if (comm->endpoint == NULL)
         return;
     int was = wri_context_enter(comm->context);
-    if (is_ordered(comm->context) && !comm->met)
+    if (wri_context_ordered(comm->context) && !comm->met)
         transport->group_abort(comm->endpoint); /* nobody knows who is there */
     transport->endpoint_close(comm->endpoint);
     wri_context_leave(comm->context, was);

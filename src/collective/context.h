@@ -37,6 +37,12 @@ struct wring_context {
 wring_status wri_context_create(const wring_context_options *options, wring_context **context_out);
 void wri_context_destroy(wring_context *context);
 
+/* The transport has groups and streams instead of endpoints and polling. */
+static inline bool wri_context_ordered(const wring_context *context)
+{
+    return context->transport->caps & WRING_TRANSPORT_STREAM_ORDERED;
+}
+
 /* Open the device, the calling thread's current one, unless it is open. Locked. */
 wring_status wri_context_device(wring_context *context);
 

@@ -13,6 +13,8 @@
 #include "base/status.h"
 #include "collective/collective.h"
 
+#include <stdio.h>
+
 #define PATIENCE_MS 2 /* before asking whether a peer is still there */
 #define WARN_MS 30000 /* before saying for whom this rank waits */
 
@@ -126,23 +128,31 @@ static wring_status advance_all(wring_request *request, bool *moved_out)
     return WRING_OK;
 }
 
+wring_status wri_exec_patience(wring_request *request, int64_t idle_ms,
+                               const struct wring_step *step)
+{
+    char whom[32] = "";
+    if (idle_ms >= request->context->config.timeout_ms)
+        WRI_FAIL(WRING_E_TIMEOUT, "nothing moved for %lld ms", (long long)idle_ms);
+    if (idle_ms < WARN_MS || request->warned)
+        return WRING_OK;
+    request->warned = true;
+    if (step != NULL)
+        snprintf(whom, sizeof(whom), " for rank %d", step->peer);
+    wri_log(WRING_LOG_WARN, "%s %llu: rank %d waits%s since %lld s", wri_kind_name(request->kind),
+            (unsigned long long)request->frame.operation, request->comm->rank, whom,
+            (long long)(idle_ms / 1000));
+    return WRING_OK;
+}
+
 /* Nothing moved for IDLE_MS: what is known about the peer of a transfer? */
 static wring_status check_peer(wring_request *request, const struct wri_piece *piece,
                                const struct wring_step *step, int64_t idle_ms)
 {
-    wring_context *context = request->context;
-    wring_status status = context->transport->peer_status(request->comm->peer[step->peer]);
-    if (status == WRING_OK && idle_ms >= context->config.timeout_ms)
-        status = wri_fail(WRING_E_TIMEOUT, "nothing moved for %lld ms", (long long)idle_ms);
-    if (status != WRING_OK)
-        return blame(request, piece, step, status);
-    if (idle_ms >= WARN_MS && !request->warned) {
-        request->warned = true;
-        wri_log(WRING_LOG_WARN, "%s %llu: rank %d waits for rank %d since %lld s",
-                wri_kind_name(request->kind), (unsigned long long)request->frame.operation,
-                request->comm->rank, step->peer, (long long)(idle_ms / 1000));
-    }
-    return WRING_OK;
+    wring_status status = request->context->transport->peer_status(request->comm->peer[step->peer]);
+    if (status == WRING_OK)
+        status = wri_exec_patience(request, idle_ms, step);
+    return status == WRING_OK ? status : blame(request, piece, step, status);
 }
 
 /* Nothing moved: has a peer gone, or has it been too long? */

@@ -128,6 +128,11 @@ wring_status wri_exec_local(wring_request *request, struct wri_piece *piece,
 struct wri_frame wri_exec_frame(const wring_request *request, const struct wri_piece *piece,
                                 const struct wring_step *step, int source);
 
+/* Nothing moved for IDLE_MS: past the time-out an error, past half a minute once a warning; STEP is
+ * the transfer that it waits for, NULL if that is not known. */
+wring_status wri_exec_patience(wring_request *request, int64_t idle_ms,
+                               const struct wring_step *step);
+
 /* ---- a call on a device, over a polled transport (exec_device.c) ---- */
 
 /* Join the streams that the call uses to the caller's; afterwards everything stays on them. */
@@ -141,6 +146,8 @@ wring_status wri_device_upload(wring_request *request, struct wri_piece *piece,
 wring_status wri_device_poll(wring_request *request, struct wri_piece *piece, bool *moved_out);
 /* The piece has no step left: WRING_AGAIN until the device is through, then what it found. */
 wring_status wri_device_drain(wring_request *request, struct wri_piece *piece);
+/* Take over what the device found, now that it is on the host. */
+wring_status wri_device_verdict(wring_request *request, const struct wri_verdict *found);
 /* Make the next generation of the call's tensors current, unless the device found anything. */
 wring_status wri_device_commit(wring_request *request);
 /* Wait until nothing that was enqueued for the call can touch its memory. */

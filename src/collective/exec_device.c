@@ -10,6 +10,7 @@
  * What the device finds (non-finite values, malformed bytes) comes down with each encoding.
  */
 #include "base/status.h"
+#include "collective/collective.h"
 #include "collective/exec.h"
 #include "collective/state.h"
 
@@ -84,14 +85,19 @@ wring_status wri_device_poll(wring_request *request, struct wri_piece *piece, bo
     return WRING_OK;
 }
 
-/* What the device found, on the host at last. */
-static wring_status take_verdict(wring_request *request, const struct wri_verdict *found)
+wring_status wri_device_verdict(wring_request *request, const struct wri_verdict *found)
 {
     request->nonfinite |= found->nonfinite != 0;
     if (found->error == 0)
         return WRING_OK;
-    const struct wring_step *step = &request->step[(found->error - 1) % request->nsteps];
-    WRI_FAIL(WRING_E_CORRUPT, "shard %d: the device was given a payload that is malformed",
+    const struct wring_step *step = &request->step[found->error - 1];
+    if (step->kind == WRING_STEP_RECV)
+        WRI_FAIL(WRING_E_MISMATCH,
+                 "%s %llu: the message from rank %d about shard %d belongs to another call",
+                 wri_kind_name(request->kind), (unsigned long long)request->frame.operation,
+                 step->peer, step->shard);
+    WRI_FAIL(WRING_E_CORRUPT, "%s %llu: a payload of shard %d is malformed",
+             wri_kind_name(request->kind), (unsigned long long)request->frame.operation,
              step->shard);
 }
 
@@ -105,7 +111,7 @@ wring_status wri_device_drain(wring_request *request, struct wri_piece *piece)
     }
     WRI_TRY(request->device->event_test(request->device, piece->drained));
     piece->draining = false;
-    return take_verdict(request, piece->found);
+    return wri_device_verdict(request, piece->found);
 }
 
 /* The two residuals of a segment's tensor, and its step. */

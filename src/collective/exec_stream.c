@@ -15,17 +15,14 @@
  */
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/log.h"
 #include "base/status.h"
 #include "collective/collective.h"
 #include "collective/exec.h"
-#include "simd/array.h"
 
 #include <string.h>
 #include <time.h>
 
 #define BATCH 64          /* ranks that are gathered from in one group */
-#define WARN_MS 30000     /* before saying that the call waits */
 #define AGREED_MAX 65536u /* calls remembered; what comes after is agreed on every time */
 
 /* ---- agreement ------------------------------------------------------------------------------- */
@@ -312,23 +309,6 @@ wring_status wri_stream_start(wring_request *request)
 
 /* ---- until it is through --------------------------------------------------------------------- */
 
-static wring_status take_verdict(wring_request *request)
-{
-    const struct wri_verdict *found = request->piece[0].found;
-    request->nonfinite |= found->nonfinite != 0;
-    if (found->error == 0)
-        return WRING_OK;
-    const struct wring_step *step = &request->step[found->error - 1];
-    if (step->kind == WRING_STEP_RECV)
-        WRI_FAIL(WRING_E_MISMATCH,
-                 "%s %llu: the message from rank %d about shard %d belongs to another call",
-                 wri_kind_name(request->kind), (unsigned long long)request->frame.operation,
-                 step->peer, step->shard);
-    WRI_FAIL(WRING_E_CORRUPT, "%s %llu: a payload of shard %d is malformed",
-             wri_kind_name(request->kind), (unsigned long long)request->frame.operation,
-             step->shard);
-}
-
 /* Not through yet: does the transport know of a failure, or has it been too long? */
 static wring_status check_waiting(wring_request *request)
 {
@@ -339,17 +319,11 @@ static wring_status check_waiting(wring_request *request)
         status = context->transport->group_status(request->comm->endpoint);
     if (status == WRING_AGAIN)
         status = WRING_OK;
-    if (status == WRING_OK && idle_ms >= context->config.timeout_ms)
-        status = wri_fail(WRING_E_TIMEOUT, "not through after %lld ms", (long long)idle_ms);
+    if (status == WRING_OK)
+        status = wri_exec_patience(request, idle_ms, NULL);
     if (status != WRING_OK)
         return wri_fail_context(status, "%s %llu", wri_kind_name(request->kind),
                                 (unsigned long long)request->frame.operation);
-    if (idle_ms >= WARN_MS && !request->warned) {
-        request->warned = true;
-        wri_log(WRING_LOG_WARN, "%s %llu: rank %d waits since %lld s", wri_kind_name(request->kind),
-                (unsigned long long)request->frame.operation, request->comm->rank,
-                (long long)(idle_ms / 1000));
-    }
     return WRING_OK;
 }
 
@@ -363,7 +337,7 @@ bool wri_stream_advance(wring_request *request)
         if (status == WRING_OK)
             return false;
     } else if (status == WRING_OK) {
-        status = take_verdict(request);
+        status = wri_device_verdict(request, request->piece[0].found);
     }
     if (status == WRING_OK)
         wri_request_finish(request, WRING_OK);

@@ -394,7 +394,7 @@ static void enlist(wring_request *request)
 static wring_status place_request(wring_request *request)
 {
     wring_comm *comm = request->comm;
-    bool ordered = comm->context->transport->caps & WRING_TRANSPORT_STREAM_ORDERED;
+    bool ordered = wri_context_ordered(comm->context);
     request->window = wri_min((size_t)comm->context->config.window, request->layout.npieces);
     if (request->stream == NULL && !ordered)
         return WRING_OK;

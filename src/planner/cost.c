@@ -42,7 +42,7 @@ struct wring_cost wri_cost_of(const wring_comm *comm, const wring_call *call,
 size_t wri_cost_piece_count(const wring_comm *comm, wring_dtype dtype, const wring_codec *codec)
 {
     double nbytes = (double)comm->context->config.piece_nbytes;
-    if (nbytes == 0 && comm->context->transport->caps & WRING_TRANSPORT_STREAM_ORDERED) {
+    if (nbytes == 0 && wri_context_ordered(comm->context)) {
         nbytes = PIECE_NBYTES_ORDERED;
     } else if (nbytes == 0) {
         nbytes = MESSAGE_NBYTES / ratio_of(codec, dtype);

@@ -27,11 +27,10 @@ static wring_status check_place(const wring_comm *comm, const wring_call *call,
                                 const wring_codec *codec)
 {
     wring_context *context = comm->context;
-    bool ordered = context->transport->caps & WRING_TRANSPORT_STREAM_ORDERED;
     int index = -1;
     if (call->kind == WRING_BARRIER)
         return WRING_OK;
-    if (call->stream == NULL && ordered)
+    if (call->stream == NULL && wri_context_ordered(context))
         WRI_FAIL(
             WRING_E_ARGUMENT,
             "transport %s moves device memory, and the call has no stream: give it one, or use "
@@ -83,8 +82,7 @@ static wring_status check_tensor(const wring_comm *comm, const wring_call *call,
                  tensor->name, tensor->words ? "device" : "host",
                  call->stream ? "not NULL" : "NULL");
     /* A stream-ordered call finds the state that the one before it left, without the host. */
-    bool ordered = comm->context->transport->caps & WRING_TRANSPORT_STREAM_ORDERED;
-    if (tensor->calls > 0 && !ordered)
+    if (tensor->calls > 0 && !wri_context_ordered(comm->context))
         WRI_FAIL(WRING_E_STATE, "tensor '%s' is in a call that is not finished", tensor->name);
     return WRING_OK;
 }
