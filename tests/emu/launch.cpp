@@ -12,6 +12,7 @@
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #define STACK_NBYTES (256 << 10)
 #else
 #define STACK_NBYTES (64 << 10)
@@ -56,10 +57,22 @@ struct block {
 __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 static thread_local struct block here;
 
+/* Fibers that left for good leave their frames' red zones behind, which AddressSanitizer would hold
+ * against whatever is mapped there next. */
+static void free_stacks(struct block &block)
+{
+    if (!block.stacks)
+        return;
+#if defined(__SANITIZE_ADDRESS__)
+    __asan_unpoison_memory_region(block.stacks, block.nstacks * STACK_NBYTES);
+#endif
+    munmap(block.stacks, block.nstacks * STACK_NBYTES);
+    block.stacks = nullptr;
+}
+
 block::~block()
 {
-    if (stacks)
-        munmap(stacks, nstacks * STACK_NBYTES);
+    free_stacks(*this);
 }
 
 /* ---- what a thread calls --------------------------------------------------------------------- */
@@ -152,10 +165,10 @@ static void start_threads(uint64_t *random)
     here.order.resize(here.count);
     here.arrived = here.said_yes = 0;
     if (here.nstacks < here.count) {
-        if (here.stacks)
-            munmap(here.stacks, here.nstacks * STACK_NBYTES);
-        here.stacks = (char *)mmap(nullptr, (size_t)here.count * STACK_NBYTES, PROT_READ | PROT_WRITE,
-                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        free_stacks(here);
+        here.stacks =
+            (char *)mmap(nullptr, (size_t)here.count * STACK_NBYTES, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         here.nstacks = here.count;
     }
     for (unsigned i = 0; i < here.count; i++) {
@@ -236,7 +249,8 @@ bool emu_run_grid(const emu_grid &grid, uint64_t seed)
     here.body = &grid.thread;
     uint64_t random = seed * 0x9E3779B97F4A7C15u + 1;
     uint64_t nblocks = (uint64_t)grid.grid.x * grid.grid.y * grid.grid.z;
-    uint64_t first = draw(&random) % nblocks; /* blocks in turned order: none may wait for another */
+    uint64_t first =
+        draw(&random) % nblocks; /* blocks in turned order: none may wait for another */
     for (uint64_t i = 0; i < nblocks; i++) {
         uint64_t b = (i + first) % nblocks;
         blockIdx = {(unsigned)(b % grid.grid.x), (unsigned)(b / grid.grid.x % grid.grid.y),
