@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files have at most 800 lines, functions 60, wring.h 400. Our layout puts the braces of a function,
+"""Files have at most 800 lines, functions 60, wring.h 560. Our layout puts the braces of a function,
 and of nothing else, alone into the first column."""
 from lib import tree
 
-FILE_MAX, FUNCTION_MAX, USER_HEADER_MAX = 800, 60, 400
+FILE_MAX, FUNCTION_MAX, USER_HEADER_MAX = 800, 60, 560
 
 
 def check_functions(path, text):
