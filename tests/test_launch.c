@@ -13,6 +13,7 @@
 
 #include "base/config.h"
 #include "transport/rendezvous.h"
+#include "transport/socket.h"
 
 extern char **environ;
 
@@ -179,7 +180,7 @@ static void an_inherited_socket_is_handed_out_once(void **state)
     struct wri_launch launch;
     struct wri_config config;
     (void)state;
-    assert_int_equal(wri_rendezvous_listen("127.0.0.1", &port, &fd), WRING_OK);
+    assert_int_equal(wri_socket_listen("127.0.0.1", &port, &fd), WRING_OK);
     snprintf(text, sizeof text,
              "WRING_RANK=1 WRING_SIZE=2 WRING_ROOT=127.0.0.1:%d WRING_LISTEN_FD=%d", port, fd);
     assert_int_equal(detect(text, &launch), WRING_OK);

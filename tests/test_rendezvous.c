@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "transport/rendezvous.h"
+#include "transport/socket.h"
 
 #include <wring/plugin.h>
 
@@ -56,7 +57,7 @@ static struct group group_open(const char *host, int nranks, int first, int last
 {
     struct group group = {.nranks = nranks};
     int fd = -1;
-    assert_int_equal(wri_rendezvous_listen(host, &group.port, &fd), WRING_OK);
+    assert_int_equal(wri_socket_listen(host, &group.port, &fd), WRING_OK);
     assert_true(group.port > 0);
     for (int rank = last; rank >= first; rank--)
         assert_int_equal(join_as(&group, host, rank == 0 ? fd : -1, rank, nranks, TIMEOUT_MS),
@@ -250,7 +251,7 @@ static void missing_ranks_are_named(void **state)
     struct group group = {.nranks = 9};
     int fd = -1;
     (void)state;
-    assert_int_equal(wri_rendezvous_listen("127.0.0.1", &group.port, &fd), WRING_OK);
+    assert_int_equal(wri_socket_listen("127.0.0.1", &group.port, &fd), WRING_OK);
     for (int rank = 0; rank < 5; rank += 2)
         assert_int_equal(join_as(&group, "127.0.0.1", rank == 0 ? fd : -1, rank, 9, 200), WRING_OK);
     while (step(&group))
@@ -280,9 +281,9 @@ static void bad_arguments_are_refused(void **state)
     struct wri_rendezvous *r = NULL;
     int port = 0, taken = -1, fd = -1;
     (void)state;
-    assert_int_equal(wri_rendezvous_listen("no.such.host.invalid", &port, &fd), WRING_E_SYSTEM);
-    assert_int_equal(wri_rendezvous_listen("127.0.0.1", &port, &taken), WRING_OK);
-    assert_int_equal(wri_rendezvous_listen("127.0.0.1", &port, &fd), WRING_E_SYSTEM);
+    assert_int_equal(wri_socket_listen("no.such.host.invalid", &port, &fd), WRING_E_SYSTEM);
+    assert_int_equal(wri_socket_listen("127.0.0.1", &port, &taken), WRING_OK);
+    assert_int_equal(wri_socket_listen("127.0.0.1", &port, &fd), WRING_E_SYSTEM);
     assert_non_null(strstr(wring_error_message(), "in use"));
     assert_int_equal(fd, -1);
     static const int bad[][2] = {{0, 0}, {-1, 2}, {2, 2}, {0, -1}};
@@ -302,7 +303,7 @@ static wring_status answer_with(const unsigned char *answer, size_t count)
 {
     struct group group = {.nranks = 2};
     int listener = -1, fd = -1;
-    assert_int_equal(wri_rendezvous_listen("127.0.0.1", &group.port, &listener), WRING_OK);
+    assert_int_equal(wri_socket_listen("127.0.0.1", &group.port, &listener), WRING_OK);
     assert_int_equal(join_as(&group, "127.0.0.1", -1, 1, 2, 100), WRING_OK);
     while (step(&group)) {
         int next = accept(listener, NULL, NULL);

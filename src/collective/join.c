@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "transport/rendezvous.h"
+#include "transport/socket.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +63,7 @@ wring_status wri_unique_id_create(wring_context *context, wring_unique_id *id_ou
         snprintf(id.host, sizeof(id.host), "127.0.0.1");
     int port = 0, fd;
     WRI_TRY(draw(&id.job));
-    WRI_TRY(wri_rendezvous_listen(id.host, &port, &fd));
+    WRI_TRY(wri_socket_listen(id.host, &port, &fd));
     if (context->listen_fd >= 0)
         close(context->listen_fd);
     context->listen_fd = fd;

@@ -33,6 +33,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "transport/socket.h"
 
 #define MAGIC 0x5A5644524E525701u
 #define VERSION 1
@@ -137,31 +138,6 @@ static void entry_write(unsigned char *entry, const void *blob, size_t nbytes)
         memcpy(entry + LENGTH_NBYTES, blob, nbytes);
 }
 
-/* ---- sockets --------------------------------------------------------------------------------- */
-
-/* Continue a transfer of NBYTES. WRING_AGAIN: later. WRING_E_SYSTEM: the other side is gone, errno
- * says why (0: it closed). No message: the caller may try again. */
-static wring_status transfer(struct connection *connection, void *buffer, size_t nbytes, bool sends)
-{
-    while (connection->done < nbytes) {
-        unsigned char *at = (unsigned char *)buffer + connection->done;
-        size_t left = nbytes - connection->done;
-        ssize_t moved = sends ? send(connection->fd, at, left, MSG_NOSIGNAL)
-                              : recv(connection->fd, at, left, 0);
-        if (moved < 0 && errno == EINTR)
-            continue;
-        if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return WRING_AGAIN;
-        if (moved <= 0) {
-            errno = moved == 0 ? 0 : errno;
-            return WRING_E_SYSTEM;
-        }
-        connection->done += (size_t)moved;
-    }
-    connection->done = 0;
-    return WRING_OK;
-}
-
 static void connection_close(struct connection *connection)
 {
     if (connection->fd >= 0)
@@ -170,65 +146,9 @@ static void connection_close(struct connection *connection)
     *connection = (struct connection){.fd = -1, .rank = -1};
 }
 
-static wring_status resolve(const char *host, int port, int flags, struct addrinfo **addresses_out)
+static wring_status receive(struct connection *connection, void *to, size_t nbytes)
 {
-    char service[16];
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
-    snprintf(service, sizeof service, "%d", port);
-    int error = getaddrinfo(host, service, &hints, addresses_out);
-    if (error)
-        WRI_FAIL(WRING_E_SYSTEM, "no address for host '%s': %s", host, gai_strerror(error));
-    return WRING_OK;
-}
-
-static int open_socket(const struct addrinfo *address)
-{
-    return socket(address->ai_family, address->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-}
-
-/* -1 with errno if ADDRESS cannot be listened on. */
-static int listen_on(const struct addrinfo *address)
-{
-    int one = 1;
-    int fd = open_socket(address);
-    if (fd < 0)
-        return -1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(fd, address->ai_addr, address->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0)
-        return fd;
-    int error = errno;
-    close(fd);
-    errno = error;
-    return -1;
-}
-
-static int bound_port(int fd)
-{
-    struct sockaddr_storage address;
-    socklen_t nbytes = sizeof address;
-    char service[16] = "0";
-    int port = 0;
-    if (getsockname(fd, (struct sockaddr *)&address, &nbytes) == 0)
-        getnameinfo((struct sockaddr *)&address, nbytes, NULL, 0, service, sizeof service,
-                    NI_NUMERICSERV);
-    sscanf(service, "%d", &port);
-    return port;
-}
-
-wring_status wri_rendezvous_listen(const char *host, int *port, int *fd_out)
-{
-    struct addrinfo *addresses = NULL;
-    int fd = -1;
-    WRI_TRY(resolve(host, *port, AI_PASSIVE, &addresses));
-    for (const struct addrinfo *a = addresses; a && fd < 0; a = a->ai_next)
-        fd = listen_on(a);
-    int error = errno;
-    freeaddrinfo(addresses);
-    if (fd < 0)
-        WRI_FAIL(WRING_E_SYSTEM, "cannot listen on %s port %d: %s", host, *port, strerror(error));
-    *port = bound_port(fd);
-    *fd_out = fd;
-    return WRING_OK;
+    return wri_socket_recv(connection->fd, to, nbytes, &connection->done);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -306,7 +226,7 @@ static void drop(struct wri_rendezvous *r, size_t index)
 static void accept_some(struct wri_rendezvous *r)
 {
     for (int taken = 0; taken < STRANGERS_MAX; taken++) {
-        int fd = accept4(r->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = wri_socket_accept(r->listen_fd);
         if (fd < 0)
             return;
         for (size_t i = 0; i < r->nconnections && r->nconnections == r->capacity; i++)
@@ -341,7 +261,7 @@ static wring_status join(struct wri_rendezvous *r, struct connection *connection
     wri_log(WRING_LOG_WARN, "refused a process that says it is rank %u of %u",
             connection->head.rank, connection->head.nranks);
     header_write(refusal, r, answer, 0, 0);
-    (void)transfer(connection, refusal, sizeof refusal, true);
+    (void)wri_socket_send(connection->fd, refusal, sizeof refusal, &connection->done);
     return WRING_E_MISMATCH;
 }
 
@@ -349,7 +269,7 @@ static wring_status join(struct wri_rendezvous *r, struct connection *connection
 static wring_status hear(struct wri_rendezvous *r, struct connection *connection)
 {
     if (!connection->head_done) {
-        WRI_TRY(transfer(connection, connection->bytes, HEADER_NBYTES, false));
+        WRI_TRY(receive(connection, connection->bytes, HEADER_NBYTES));
         header_decode(&connection->head);
         if (connection->head.magic != MAGIC || connection->head.job != r->job ||
             connection->head.nbytes > WRING_ADDRESS_MAX)
@@ -357,7 +277,7 @@ static wring_status hear(struct wri_rendezvous *r, struct connection *connection
         WRI_TRY(wri_alloc(connection->head.nbytes, 1, (void **)&connection->body));
         connection->head_done = true;
     }
-    WRI_TRY(transfer(connection, connection->body, connection->head.nbytes, false));
+    WRI_TRY(receive(connection, connection->body, connection->head.nbytes));
     return join(r, connection);
 }
 
@@ -367,7 +287,8 @@ static wring_status serve(struct wri_rendezvous *r, struct connection *connectio
     if (connection->rank < 0)
         return hear(r, connection);
     if (r->table)
-        return transfer(connection, r->table, r->table_nbytes, true) == WRING_AGAIN
+        return wri_socket_send(connection->fd, r->table, r->table_nbytes, &connection->done) ==
+                       WRING_AGAIN
                    ? WRING_AGAIN
                    : WRING_E_STATE; /* sent, or gone: done with it either way */
     char byte;
@@ -447,17 +368,12 @@ static const char *reason(int error)
 static wring_status start_connecting(struct wri_rendezvous *r)
 {
     if (!r->addresses) {
-        if (resolve(r->host, r->port, 0, &r->addresses) != WRING_OK)
+        if (wri_socket_resolve(r->host, r->port, &r->addresses) != WRING_OK)
             return try_later(r, wring_error_message());
         r->address = r->addresses;
     }
-    r->link.fd = open_socket(r->address);
-    if (r->link.fd < 0)
-        return try_later(r, strerror(errno));
-    if (connect(r->link.fd, r->address->ai_addr, r->address->ai_addrlen) < 0 &&
-        errno != EINPROGRESS)
-        return try_later(r, strerror(errno));
-    return WRING_AGAIN;
+    r->link.fd = wri_socket_connect(r->address);
+    return r->link.fd < 0 ? try_later(r, strerror(errno)) : WRING_AGAIN;
 }
 
 /* The header of the answer is here: what follows is read only if it can be the table. */
@@ -487,17 +403,16 @@ static wring_status converse(struct wri_rendezvous *r)
 {
     wring_status status = WRING_OK;
     if (!r->connected)
-        status = transfer(&r->link, r->hello, r->hello_nbytes, true);
+        status = wri_socket_send(r->link.fd, r->hello, r->hello_nbytes, &r->link.done);
     if (status == WRING_OK) {
         r->connected = true;
         if (!r->link.head_done) {
-            status = transfer(&r->link, r->link.bytes, HEADER_NBYTES, false);
+            status = receive(&r->link, r->link.bytes, HEADER_NBYTES);
             if (status == WRING_OK)
                 status = answer_check(r);
         }
         if (r->link.head_done && status == WRING_OK)
-            status = transfer(&r->link, r->table + HEADER_NBYTES, r->table_nbytes - HEADER_NBYTES,
-                              false);
+            status = receive(&r->link, r->table + HEADER_NBYTES, r->table_nbytes - HEADER_NBYTES);
     }
     if (status == WRING_E_SYSTEM)
         return try_later(r, reason(errno));
@@ -561,7 +476,7 @@ static wring_status prepare_root(struct wri_rendezvous *r, const void *blob, siz
     if (r->nranks == 1)
         return build_table(r);
     if (r->listen_fd < 0)
-        return wri_rendezvous_listen(r->host, &r->port, &r->listen_fd);
+        return wri_socket_listen(r->host, &r->port, &r->listen_fd);
     fcntl(r->listen_fd, F_SETFL, fcntl(r->listen_fd, F_GETFL) | O_NONBLOCK);
     fcntl(r->listen_fd, F_SETFD, FD_CLOEXEC);
     return WRING_OK;

@@ -25,9 +25,6 @@ wring_status wri_launch_detect(const struct wri_config *config, struct wri_launc
 
 struct wri_rendezvous;
 
-/* A listening socket on HOST (numeric or name) and *PORT (0: any; updated). */
-wring_status wri_rendezvous_listen(const char *host, int *port, int *fd_out);
-
 /* Begin: rank 0 listens on HOST:PORT, or uses LISTEN_FD if it is not -1 (taken over in any case);
  * others connect, retrying until the deadline. BLOB is this rank's contribution. */
 wring_status wri_rendezvous_open(const char *host, int port, int listen_fd, uint64_t job, int rank,

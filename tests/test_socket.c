@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sockets that never block: transfers in pieces of any size, ends told apart, addresses named. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "transport/socket.h"
+
+#define NBYTES ((size_t)1 << 20) /* more than the buffers of a connection hold */
+
+/* Two ends of a connection to HOST. */
+static void join(const char *host, int *listen_fd, int fds[2], int *port)
+{
+    struct addrinfo *addresses = NULL;
+    *port = 0;
+    assert_int_equal(wri_socket_listen(host, port, listen_fd), WRING_OK);
+    assert_int_equal(wri_socket_accept(*listen_fd), -1);
+    assert_int_equal(wri_socket_resolve(host, *port, &addresses), WRING_OK);
+    fds[0] = wri_socket_connect(addresses);
+    freeaddrinfo(addresses);
+    assert_true(fds[0] >= 0);
+    struct pollfd knock = {.fd = *listen_fd, .events = POLLIN};
+    assert_int_equal(poll(&knock, 1, 1000), 1);
+    fds[1] = wri_socket_accept(*listen_fd);
+    assert_true(fds[1] >= 0);
+}
+
+static void leave(int listen_fd, const int fds[2])
+{
+    close(listen_fd);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void transfers_continue_where_they_stopped(void **state)
+{
+    static unsigned char out[NBYTES], in[NBYTES];
+    int listen_fd, fds[2], port, turns = 0;
+    size_t sent = 0, received = 0;
+    wring_status send_status = WRING_AGAIN, recv_status = WRING_AGAIN;
+    (void)state;
+    for (size_t i = 0; i < NBYTES; i++)
+        out[i] = (unsigned char)(i * 7 + i / 251);
+    join("127.0.0.1", &listen_fd, fds, &port);
+    assert_int_equal(wri_socket_recv(fds[1], in, NBYTES, &received), WRING_AGAIN);
+    for (; recv_status == WRING_AGAIN; turns++) {
+        if (send_status == WRING_AGAIN)
+            send_status = wri_socket_send(fds[0], out, NBYTES, &sent);
+        recv_status = wri_socket_recv(fds[1], in, NBYTES, &received);
+    }
+    assert_int_equal(send_status, WRING_OK);
+    assert_int_equal(recv_status, WRING_OK);
+    assert_int_equal(sent, 0);
+    assert_int_equal(received, 0);
+    assert_memory_equal(in, out, NBYTES);
+    assert_int_equal(wri_socket_recv(fds[1], in, 0, &received), WRING_OK);
+    leave(listen_fd, fds);
+}
+
+static void a_closed_end_is_told_from_an_error(void **state)
+{
+    int listen_fd, fds[2], port;
+    size_t done = 0;
+    char byte;
+    (void)state;
+    join("127.0.0.1", &listen_fd, fds, &port);
+    shutdown(fds[0], SHUT_WR);
+    errno = EINVAL;
+    assert_int_equal(wri_socket_recv(fds[1], &byte, 1, &done), WRING_E_SYSTEM);
+    assert_int_equal(errno, 0);
+    shutdown(fds[1], SHUT_WR);
+    assert_int_equal(wri_socket_send(fds[1], "x", 1, &done), WRING_E_SYSTEM); /* and no SIGPIPE */
+    assert_int_equal(errno, EPIPE);
+    leave(listen_fd, fds);
+}
+
+static void the_other_side_is_named(void **state)
+{
+    static const struct {
+        const char *host, *form;
+    } rows[] = {{"127.0.0.1", "127.0.0.1:%d"}, {"::1", "[::1]:%d"}};
+    char text[WRI_SOCKET_NAME_MAX], expected[WRI_SOCKET_NAME_MAX];
+    int listen_fd, fds[2], port;
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        join(rows[i].host, &listen_fd, fds, &port);
+        snprintf(expected, sizeof expected, rows[i].form, port);
+        assert_string_equal(wri_socket_peer(fds[0], text), expected);
+        assert_string_equal(wri_socket_peer(listen_fd, text), "unknown");
+        leave(listen_fd, fds);
+    }
+}
+
+static void a_refused_connection_shows_in_the_transfer(void **state)
+{
+    struct addrinfo *addresses = NULL;
+    int port = 0, fd = -1;
+    size_t done = 0;
+    (void)state;
+    assert_int_equal(wri_socket_listen("127.0.0.1", &port, &fd), WRING_OK);
+    close(fd);
+    assert_int_equal(wri_socket_resolve("127.0.0.1", port, &addresses), WRING_OK);
+    fd = wri_socket_connect(addresses);
+    freeaddrinfo(addresses);
+    if (fd >= 0) {
+        struct pollfd event = {.fd = fd, .events = POLLOUT};
+        assert_int_equal(poll(&event, 1, 1000), 1);
+        assert_int_equal(wri_socket_send(fd, "x", 1, &done), WRING_E_SYSTEM);
+        close(fd);
+    }
+    assert_int_equal(errno, ECONNREFUSED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(transfers_continue_where_they_stopped),
+        cmocka_unit_test(a_closed_end_is_told_from_an_error),
+        cmocka_unit_test(the_other_side_is_named),
+        cmocka_unit_test(a_refused_connection_shows_in_the_transfer),
+    };
+    return cmocka_run_group_tests_name("socket", tests, NULL, NULL);
+}
