@@ -70,36 +70,41 @@ wring_status wri_cuda_verify(const struct wri_device_frame *frames, size_t n,
 
 /* ---- residuals ------------------------------------------------------------------------------- */
 
-__global__ void __launch_bounds__(256)
-    fold_kernel(float *to0, float *to1, const uint32_t *to_current, const float *from0,
-                const float *from1, const uint32_t *from_current, size_t n, float weight)
+INLINE bool clean(const struct wri_verdict *verdict)
 {
+    return verdict->nonfinite == 0 && verdict->error == 0 && verdict->failed == 0;
+}
+
+__global__ void __launch_bounds__(256)
+    fold_kernel(float *to0, float *to1, const uint32_t *to_current, float *from0, float *from1,
+                const uint32_t *from_current, size_t n, float weight,
+                const struct wri_verdict *verdict)
+{
+    if (!clean(verdict))
+        return;
     float *to = *to_current & 1 ? to1 : to0;
-    const float *from = *from_current & 1 ? from1 : from0;
-    for (size_t i = thread_id(); i < n; i += thread_count())
+    float *from = *from_current & 1 ? from1 : from0;
+    for (size_t i = thread_id(); i < n; i += thread_count()) {
         to[i] += weight * from[i];
+        from[i] = 0;
+    }
 }
 
 wring_status wri_cuda_fold(float *const to[2], const uint32_t *to_current, size_t to_begin,
                            float *const from[2], const uint32_t *from_current, size_t n,
-                           float weight, void *stream)
+                           float weight, const struct wri_verdict *verdict, void *stream)
 {
     return launch(fold_kernel, div_up(n, 1024), 256, stream, to[0] + to_begin, to[1] + to_begin,
-                  to_current, from[0], from[1], from_current, n, weight);
+                  to_current, from[0], from[1], from_current, n, weight, verdict);
 }
 
 /* ---- commit ---------------------------------------------------------------------------------- */
-
-INLINE bool good(const struct wri_verdict *verdict)
-{
-    return verdict->nonfinite == 0 && verdict->error == 0;
-}
 
 /* A part of a residual: its next generation is copied over the one that counts. */
 __global__ void __launch_bounds__(256)
     copy_generation_kernel(struct wri_device_commit commit, const struct wri_verdict *verdict)
 {
-    if (!good(verdict))
+    if (!clean(verdict))
         return;
     unsigned now = *commit.current & 1;
     float *current = (now ? commit.residual[1] : commit.residual[0]) + commit.begin;
@@ -118,7 +123,7 @@ struct advance_batch {
 
 __global__ void advance_kernel(struct advance_batch batch, const struct wri_verdict *verdict)
 {
-    if (!good(verdict))
+    if (!clean(verdict))
         return;
     if (batch.exchange[threadIdx.x])
         *batch.exchange[threadIdx.x] ^= 1;

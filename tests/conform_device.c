@@ -101,8 +101,11 @@ struct there {
 static struct there encode_there(const struct trial *t, const float *residual, size_t shift)
 {
     size_t size = wring_dtype_size(t->dtype), floats = t->count * sizeof(float);
-    struct wri_verdict clean = {0, 0};
-    struct wri_device_state state = {{1, 0}, 3};
+    struct wri_verdict clean = {0};
+    struct { /* as a call finds it */
+        uint32_t current, unused;
+        uint64_t step;
+    } state = {1, 0, 3};
     struct there there = {
         .verdict = device_block(&clean, sizeof(clean)),
         .state = device_block(&state, sizeof(state)),
@@ -125,7 +128,7 @@ static struct there encode_there(const struct trial *t, const float *residual, s
         .scratch = there.scratch,
         .place = {device, stream, there.verdict, 9},
         .current = (const uint32_t *)there.state, /* the second residual is the old one */
-        .step = (const uint64_t *)((char *)there.state + offsetof(struct wri_device_state, step)),
+        .step = (const uint64_t *)there.state + 1,
     };
     if (!t->codec->feedback)
         run.residual_in = run.residual_out = NULL;
@@ -295,7 +298,7 @@ static void a_poisoned_call_decodes_to_nan(void **state)
     for (size_t c = 0; c < nchains; c++) {
         struct trial t = run_trial(chains[c], WRING_FLOAT32, ordinary, 1300);
         struct there there = encode_there(&t, t.residual, 0);
-        struct wri_verdict wrong = {0, 4};
+        struct wri_verdict wrong = {.error = 4};
         ok(device->copy(device, stream, there.verdict, &wrong, sizeof(wrong)));
         decode_there(&t, &there, WRING_FLOAT32, 0, NULL, t.decoded);
         for (size_t i = 0; i < t.count; i++)
@@ -352,7 +355,7 @@ static void conversions_of_every_pair(void **state)
             if (to != from && !halves)
                 continue;
             size_t nbytes = N * wring_dtype_size((wring_dtype)to);
-            struct wri_verdict verdict = {0, 0};
+            struct wri_verdict verdict = {0};
             fill((wring_dtype)from, src, N, 3);
             bool nonfinite = wri_array_convert((wring_dtype)to, dst, (wring_dtype)from, src, N);
             struct wri_device_convert convert = {

@@ -25,7 +25,7 @@
 
 #include <wring/wring.h>
 
-enum { N = 3, COUNT = 50000 };
+enum { N = 3, COUNT = 50000, PART = 1280 /* whole blocks */ };
 
 struct group {
     wring_context *context;
@@ -109,8 +109,9 @@ static void gradients_close(struct gradients *g)
     wring_codec_destroy(g->codec);
 }
 
-static void reduce(struct group *group, struct gradients *g, const char *algorithm,
-                   wring_status *status_out, wring_result *result_out)
+/* The first COUNT elements of the tensor. */
+static void reduce_part(struct group *group, struct gradients *g, const char *algorithm,
+                        size_t count, wring_status *status_out, wring_result *result_out)
 {
     wring_call call[N];
     wring_segment segment[N];
@@ -118,9 +119,25 @@ static void reduce(struct group *group, struct gradients *g, const char *algorit
         call[q] = (wring_call)WRING_CALL_INIT;
         call[q].algorithm = algorithm;
         segment[q] = (wring_segment){
-            .tensor = g->tensor[q], .send = g->grad[q], .recv = g->sum[q], .count = COUNT};
+            .tensor = g->tensor[q], .send = g->grad[q], .recv = g->sum[q], .count = count};
     }
     run(group, call, segment, status_out, result_out);
+}
+
+static void reduce(struct group *group, struct gradients *g, const char *algorithm,
+                   wring_status *status_out, wring_result *result_out)
+{
+    reduce_part(group, g, algorithm, COUNT, status_out, result_out);
+}
+
+/* All that rank Q keeps: its own residual, and then what it keeps as an owner, by element. */
+static void state_of(const struct gradients *g, int q, float out[2 * COUNT])
+{
+    assert_int_equal(wring_tensor_residual(g->tensor[q], out, COUNT), WRING_OK);
+    memset(out + COUNT, 0, COUNT * sizeof(float));
+    for (const struct wri_residual *owned = g->tensor[q]->owned; owned; owned = owned->next)
+        for (size_t i = owned->begin; i < owned->end; i++)
+            out[COUNT + i] += owned->generation[owned->current][i - owned->begin];
 }
 
 /* Everything that was put in was either delivered or is still in a residual: sums over all elements
@@ -147,14 +164,11 @@ static void test_mass_is_kept(void **state)
                 for (size_t i = 0; i < COUNT; i++)
                     delivered[i] += g.sum[0][i];
             }
-            float *residual = malloc(COUNT * sizeof(float));
+            float *kept = malloc(2 * COUNT * sizeof(float));
             for (int q = 0; q < N; q++) {
-                assert_int_equal(wring_tensor_residual(g.tensor[q], residual, COUNT), WRING_OK);
+                state_of(&g, q, kept);
                 for (size_t i = 0; i < COUNT; i++)
-                    delivered[i] += residual[i];
-                const struct wri_residual *owner = &g.tensor[q]->owner;
-                for (size_t i = owner->begin; i < owner->end; i++)
-                    delivered[i] += owner->generation[owner->current][i - owner->begin];
+                    delivered[i] += (double)kept[i] + kept[COUNT + i];
             }
             for (size_t i = 0; i < COUNT; i++) {
                 double want = 0;
@@ -164,35 +178,47 @@ static void test_mass_is_kept(void **state)
                     fail_msg("%s over %s: element %zu holds %g instead of %g", specs[k],
                              algorithms[a], i, delivered[i], want);
             }
-            free(residual);
+            free(kept);
             free(delivered);
             gradients_close(&g);
             group_close(&group);
         }
 }
 
-/* A change of the owned range moves what the owner kept into its local residual. */
+/* A call on a part of the tensor makes other ranges each rank's: what was kept for the old ones
+ * goes into the local residuals when it has ended well, and no mass is lost. */
 static void test_owner_change_keeps_mass(void **state)
 {
     (void)state;
     struct group group;
     struct gradients g;
     wring_status status[N];
+    static float before[2 * COUNT], after[2 * COUNT];
+    static double kept[COUNT];
     group_open(&group, "5000");
-    gradients_open(&g, &group, "ef+topk:0.01+int8");
+    gradients_open(&g, &group, "ef+int4");
     reduce(&group, &g, "direct", status, NULL);
-    struct wring_tensor *tensor = g.tensor[1];
-    size_t begin = tensor->owner.begin, end = tensor->owner.end;
-    assert_true(begin < end);
-    float *residual = malloc(COUNT * sizeof(float));
-    assert_int_equal(wring_tensor_residual(tensor, residual, COUNT), WRING_OK);
-    float was = residual[begin];
-    float kept = tensor->owner.generation[tensor->owner.current][0];
-    assert_int_equal(wri_tensor_own(tensor, 0, 0, 2.0f), WRING_OK);
-    assert_int_equal(wring_tensor_residual(tensor, residual, COUNT), WRING_OK);
-    assert_true(residual[begin] == was + 2.0f * kept);
-    assert_int_equal(tensor->owner.end, 0);
-    free(residual);
+    for (int q = 0; q < N; q++) {
+        state_of(&g, q, before);
+        for (size_t i = 0; i < COUNT; i++)
+            kept[i] += (double)before[i] + before[COUNT + i];
+    }
+    reduce_part(&group, &g, "direct", PART, status, NULL);
+    for (int q = 0; q < N; q++) {
+        assert_int_equal(status[q], WRING_OK);
+        for (const struct wri_residual *owned = g.tensor[q]->owned; owned; owned = owned->next)
+            assert_true(owned->end <= PART || owned->begin >= PART);
+        state_of(&g, q, after);
+        for (size_t i = 0; i < COUNT; i++)
+            kept[i] -= (double)after[i] + after[COUNT + i];
+    }
+    for (size_t i = 0; i < COUNT; i++) { /* the part was given its gradient and delivered */
+        double put = 0;
+        for (int q = 0; q < N && i < PART; q++)
+            put += noise(q, i);
+        if (fabs(kept[i] + put - (i < PART ? g.sum[0][i] : 0)) > 1e-4)
+            fail_msg("element %zu: %g was lost", i, kept[i] + put);
+    }
     gradients_close(&g);
     group_close(&group);
 }
@@ -200,35 +226,36 @@ static void test_owner_change_keeps_mass(void **state)
 static void snapshot(const struct gradients *g, float *out)
 {
     for (int q = 0; q < N; q++)
-        assert_int_equal(wring_tensor_residual(g->tensor[q], out + (size_t)q * COUNT, COUNT),
-                         WRING_OK);
+        state_of(g, q, out + (size_t)q * 2 * COUNT);
 }
 
-/* A NaN on one rank leaves every rank's residual as it was. */
+/* A NaN on one rank leaves every rank's residuals as they were, also where the call would have made
+ * other ranges its own. */
 static void test_nonfinite_leaves_state(void **state)
 {
     (void)state;
     const char *algorithms[] = {"direct", "ring", "allgather"};
-    for (int a = 0; a < 3; a++) {
+    for (int a = 0; a < 6; a++) {
+        size_t count = a < 3 ? COUNT : PART;
         struct group group;
         struct gradients g;
         wring_status status[N];
         wring_result result[N];
-        float *before = malloc(N * COUNT * sizeof(float));
-        float *after = malloc(N * COUNT * sizeof(float));
+        float *before = malloc(N * 2 * COUNT * sizeof(float));
+        float *after = malloc(N * 2 * COUNT * sizeof(float));
         group_open(&group, "5000");
-        gradients_open(&g, &group, "ef+topk:0.01+int8");
-        reduce(&group, &g, algorithms[a], status, result);
+        gradients_open(&g, &group, a < 3 ? "ef+topk:0.01+int8" : "ef+int4");
+        reduce(&group, &g, algorithms[a % 3], status, result);
         assert_false(result[0].nonfinite);
         snapshot(&g, before);
-        g.grad[2][COUNT - 1] = NAN;
-        reduce(&group, &g, algorithms[a], status, result);
+        g.grad[2][count - 1] = NAN;
+        reduce_part(&group, &g, algorithms[a % 3], count, status, result);
         snapshot(&g, after);
         for (int q = 0; q < N; q++) {
             assert_int_equal(status[q], WRING_OK);
             assert_true(result[q].nonfinite);
         }
-        assert_memory_equal(before, after, N * COUNT * sizeof(float));
+        assert_memory_equal(before, after, N * 2 * COUNT * sizeof(float));
         free(before);
         free(after);
         gradients_close(&g);
@@ -271,8 +298,8 @@ static void test_faults_end_in_errors(void **state)
             struct gradients g;
             wring_status status[N];
             struct fault fault = faults[f];
-            float *before = malloc(N * COUNT * sizeof(float));
-            float *after = malloc(N * COUNT * sizeof(float));
+            float *before = malloc(N * 2 * COUNT * sizeof(float));
+            float *after = malloc(N * 2 * COUNT * sizeof(float));
             group_open(&group, "50");
             gradients_open(&g, &group, "ef+int8");
             reduce(&group, &g, "direct", status, NULL);
@@ -287,8 +314,8 @@ static void test_faults_end_in_errors(void **state)
             snapshot(&g, after);
             for (int q = 0; q < N; q++)
                 if (status[q] != WRING_OK)
-                    assert_memory_equal(before + (size_t)q * COUNT, after + (size_t)q * COUNT,
-                                        COUNT * sizeof(float));
+                    assert_memory_equal(before + (size_t)q * 2 * COUNT,
+                                        after + (size_t)q * 2 * COUNT, 2 * COUNT * sizeof(float));
             /* The failed ones refuse at once, with the first reason. */
             wring_status again[N];
             wri_self_set_fault(group.context->link, NULL, NULL);

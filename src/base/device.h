@@ -16,12 +16,7 @@
 struct wri_verdict {
     uint32_t nonfinite; /* some input or result was NaN or Inf */
     uint32_t error;     /* 0, or which message was wrong: see verify */
-};
-
-/* On the device: state of a tensor, changed by commit only. */
-struct wri_device_state {
-    uint32_t current[2]; /* generation that counts, of its local and of its owner's residual */
-    uint64_t step;       /* committed calls: seeds random rounding */
+    uint32_t failed;    /* the communicator had failed when state was about to change */
 };
 
 /* As struct wring_encode, from any float type of up to 32 bits and with the residual's generations
@@ -141,10 +136,11 @@ struct wri_device {
     wring_status (*reduce)(wring_op op, wring_dtype acc_dtype, void *acc, wring_dtype src_dtype,
                            const void *src, size_t count, void *stream);
 
-    /* to[i] += weight * from[i], the generations that count; N elements from TO_BEGIN. */
+    /* Unless VERDICT has anything: to[i] += weight * from[i], from[i] = 0, of the generations that
+     * count; N elements from TO_BEGIN. */
     wring_status (*fold)(float *const to[2], const uint32_t *to_current, size_t to_begin,
                          float *const from[2], const uint32_t *from_current, size_t n, float weight,
-                         void *stream);
+                         const struct wri_verdict *, void *stream);
 
     /* Write N frames, the flag added if VERDICT has it. */
     wring_status (*seal)(const struct wri_device_frame *, size_t n, const struct wri_verdict *,

@@ -18,6 +18,7 @@ struct wri_lane {
     void *stream;                    /* of what concerns the communicator as a whole */
     void *order;                     /* event: that joins streams */
     void **piece_stream;             /* config.window: pieces overlap */
+    uint32_t *failed;                /* pinned: 1 holds back every commit that is still to come */
 };
 
 struct wring_comm {

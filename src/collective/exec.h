@@ -8,6 +8,7 @@
 #include "collective/frame.h"
 #include "collective/layout.h"
 #include "collective/request.h"
+#include "collective/state.h"
 
 /* Messages of one call between two ranks: what the tag has room for. */
 #define WRI_MESSAGES_MAX (1u << 23)
@@ -62,7 +63,8 @@ struct wring_request {
     wring_kind kind;
     wring_op op;
     wring_dtype dtype, acc_dtype;
-    wring_segment *segment; /* nsegments: the call's, or for by-rank kinds one per rank */
+    wring_segment *segment;    /* nsegments: the call's, or for by-rank kinds one per rank */
+    struct wri_change *change; /* nsegments */
     size_t nsegments;
     struct wri_plan plan;
     struct wri_layout layout;

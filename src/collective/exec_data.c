@@ -46,13 +46,14 @@ static void set_state(const wring_request *request, const struct wring_step *ste
     if (tensor == NULL)
         return;
     if (request->device != NULL)
-        encode->step = &tensor->words->step;
+        encode->step = tensor->step_on_device;
     bool local = step->flags & WRING_STEP_LOCAL_RESIDUAL;
     if (!encode->codec->feedback || !(local || step->flags & WRING_STEP_OWNER_RESIDUAL))
         return;
-    const struct wri_residual *residual = local ? &tensor->local : &tensor->owner;
+    const struct wri_residual *residual =
+        local ? &tensor->local : request->change[run->segment].owned;
     wri_residual_at(residual, encode->first, &encode->residual_in, &encode->residual_out);
-    encode->current = residual->on_device;
+    encode->current = residual ? residual->on_device : NULL;
 }
 
 static bool must_scale(const wring_request *request, const struct wring_step *step)

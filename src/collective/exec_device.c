@@ -14,8 +14,6 @@
 #include "collective/exec.h"
 #include "collective/state.h"
 
-#define COMMITS 64 /* of a launch */
-
 /* STREAM goes on after all that WAITS_FOR has now. */
 static wring_status order(wring_comm *comm, void *stream, void *waits_for)
 {
@@ -114,32 +112,12 @@ wring_status wri_device_drain(wring_request *request, struct wri_piece *piece)
     return wri_device_verdict(request, piece->found);
 }
 
-/* The two residuals of a segment's tensor, and its step. */
-static void list_commits(const wring_segment *segment, struct wri_device_commit commits[2])
-{
-    wring_tensor *tensor = segment->tensor;
-    commits[0] =
-        wri_residual_commit(&tensor->local, segment->offset, segment->offset + segment->count);
-    commits[1] = wri_residual_commit(&tensor->owner, tensor->owner.begin, tensor->owner.end);
-    commits[0].step = &tensor->words->step;
-}
-
 wring_status wri_device_commit(wring_request *request)
 {
-    struct wri_device_commit commits[COMMITS];
-    void *stream = request->comm->lane.stream;
-    size_t n = 0;
-    for (size_t i = 0; i < request->nsegments; i++) {
-        if (request->segment[i].tensor == NULL)
-            continue;
-        list_commits(&request->segment[i], commits + n);
-        n += 2;
-        if (n == COMMITS) {
-            WRI_TRY(request->device->commit(commits, n, request->verdict, stream));
-            n = 0;
-        }
-    }
-    return n > 0 ? request->device->commit(commits, n, request->verdict, stream) : WRING_OK;
+    struct wri_lane *lane = &request->comm->lane;
+    WRI_TRY(lane->device->copy(lane->device, lane->stream, &request->verdict->failed, lane->failed,
+                               sizeof(*lane->failed)));
+    return wri_state_commit(request->comm, request->change, request->nsegments, request->verdict);
 }
 
 void wri_device_quiesce(wring_request *request)

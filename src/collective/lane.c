@@ -89,6 +89,8 @@ static wring_status open_streams(wring_comm *comm)
     WRI_TRY(wri_alloc(n, sizeof(void *), (void **)&lane->piece_stream));
     WRI_TRY(lane->device->stream_open(&lane->stream));
     WRI_TRY(lane->device->event_open(lane->device, &lane->order));
+    WRI_TRY(lane->device->alloc_pinned(sizeof(*lane->failed), (void **)&lane->failed));
+    *lane->failed = 0;
     for (size_t i = 0; i < n; i++)
         WRI_TRY(lane->device->stream_open(&lane->piece_stream[i]));
     return WRING_OK;
@@ -107,6 +109,7 @@ static void close_streams(wring_comm *comm)
         lane->device->stream_wait(lane->stream);
     lane->device->event_close(lane->device, lane->order);
     lane->device->stream_close(lane->stream);
+    lane->device->free_pinned(lane->failed);
     wri_free(lane->piece_stream);
     *lane = (struct wri_lane){0};
 }

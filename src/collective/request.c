@@ -74,6 +74,7 @@ static wring_status plan_request(wring_request *request, const wring_call *call)
         struct wri_arena *arena = &request->plan_arena;
         request->step = wri_arena_take(arena, request->nsteps, sizeof(struct wring_step));
         request->segment = wri_arena_take(arena, request->nsegments, sizeof(wring_segment));
+        request->change = wri_arena_take(arena, request->nsegments, sizeof(struct wri_change));
         if (pass == 1)
             fill_segments(request, call);
         request->layout = (struct wri_layout){.codec = request->plan.codec,
@@ -209,7 +210,7 @@ static wring_status open_events(wring_request *request)
         struct wri_piece *piece = &request->piece[i];
         piece->stream =
             request->ordered ? request->comm->lane.stream : request->comm->lane.piece_stream[i];
-        *piece->found = (struct wri_verdict){0, 0};
+        *piece->found = (struct wri_verdict){0};
         WRI_TRY(device->event_open(device, &piece->drained));
         for (size_t j = 0; !request->ordered && j < request->nslots; j++)
             WRI_TRY(device->event_open(device, &piece->slot[j].copied));
@@ -303,29 +304,35 @@ static bool has_owner_residual(const wring_request *request)
     return false;
 }
 
-/* Tensors with feedback learn which range this rank owns in this call. */
-static wring_status assign_owners(wring_request *request)
+/* What the call changes, and for tensors with feedback which range of it this rank owns. */
+static wring_status list_changes(wring_request *request)
 {
-    if (!request->plan.codec->feedback || !has_owner_residual(request))
-        return WRING_OK;
+    bool owns = request->plan.codec->feedback && has_owner_residual(request);
     float weight = request->op == WRING_AVG ? (float)request->comm->nranks : 1.0f;
     for (size_t i = 0; i < request->nsegments; i++) {
         const wring_segment *segment = &request->segment[i];
+        struct wri_change *change = &request->change[i];
         size_t begin, end;
+        *change = (struct wri_change){segment->tensor, segment->offset, segment->count, NULL};
+        if (segment->tensor == NULL || !owns)
+            continue;
         wri_layout_owned(&request->layout, (size_t)request->comm->rank, i, &begin, &end);
-        if (segment->tensor != NULL)
-            WRI_TRY(wri_tensor_own(segment->tensor, segment->offset + begin, segment->offset + end,
-                                   weight));
+        WRI_TRY(wri_residual_own(segment->tensor, segment->offset + begin, segment->offset + end,
+                                 weight, &change->owned));
     }
     return WRING_OK;
 }
 
-/* Tensors know how many calls they are in. */
-static void count_calls(wring_request *request, int change)
+/* Tensors, and what they keep as owners, know how many calls they are in. */
+static void count_calls(wring_request *request, int more)
 {
-    for (size_t i = 0; i < request->nsegments; i++)
-        if (request->segment[i].tensor != NULL)
-            request->segment[i].tensor->calls += change;
+    for (size_t i = 0; i < request->nsegments; i++) {
+        const struct wri_change *change = &request->change[i];
+        if (change->tensor != NULL)
+            change->tensor->calls += more;
+        if (change->owned != NULL)
+            change->owned->calls += more;
+    }
 }
 
 /* A single rank keeps what it has, unless told to run the codec. */
@@ -415,7 +422,7 @@ static wring_status prepare(wring_request *request)
                  npieces);
     if (!request->alone || request->device != NULL)
         WRI_TRY(allocate_buffers(request));
-    return request->alone ? WRING_OK : assign_owners(request);
+    return request->alone ? WRING_OK : list_changes(request);
 }
 
 /* Begin, now that nothing can be refused any more: a failure from here on is the communicator's. */
@@ -470,11 +477,14 @@ static wring_status commit(wring_request *request)
         segment->tensor->algorithm = request->plan.algorithm->name;
         segment->tensor->reason = request->plan.reason;
         segment->tensor->wire_nbytes = request->wire_nbytes;
-        if (!request->nonfinite && request->device == NULL)
-            wri_tensor_commit(segment->tensor, segment->offset, segment->count);
     }
-    if (request->device != NULL && !request->ordered && !request->nonfinite)
-        return wri_device_commit(request);
+    if (request->nonfinite)
+        return WRING_OK;
+    if (request->device == NULL)
+        WRI_TRY(wri_state_commit(request->comm, request->change, request->nsegments, NULL));
+    else if (!request->ordered)
+        WRI_TRY(wri_device_commit(request));
+    wri_state_sweep(request->change, request->nsegments);
     return WRING_OK;
 }
 
@@ -484,6 +494,8 @@ void wri_request_finish(wring_request *request, wring_status status)
     while (*link != NULL && *link != request)
         link = &(*link)->next;
     bool ran = *link == request;
+    if (ran)
+        count_calls(request, -1);
     if (status == WRING_OK && ran)
         status = commit(request);
     request->status = status;
@@ -493,10 +505,8 @@ void wri_request_finish(wring_request *request, wring_status status)
     } else {
         request->comm->last_good++;
     }
-    if (ran) {
-        count_calls(request, -1);
+    if (ran)
         *link = request->next;
-    }
     request->next = NULL;
     request->done = true;
     wri_context_notify(request->context);

@@ -12,10 +12,13 @@
 /* Error of elements [begin, end) of the tensor that was not sent yet; generation[current]
  * counts. */
 struct wri_residual {
+    struct wri_residual *next; /* of those that a tensor keeps as an owner */
     float *generation[2];
     int current;
     size_t begin, end;
     uint32_t *on_device; /* what stands for `current` there; NULL: the host */
+    float weight;        /* units of a rank's own residual in one of it */
+    int calls;           /* unfinished ones that write it as an owner's */
 };
 
 struct wring_tensor {
@@ -26,11 +29,10 @@ struct wring_tensor {
     wring_dtype dtype;
     size_t count;
     const wring_codec *codec;
-    struct wri_residual
-        local; /* of what this rank sends: the whole tensor, if the codec has `ef` */
-    struct wri_residual owner;       /* of what it sends as the owner of a reduced range */
+    struct wri_residual local;  /* of what this rank sends: the whole tensor, if the codec has ef */
+    struct wri_residual *owned; /* of what it sends as the owner of reduced ranges: a list */
     const struct wri_device *device; /* where its state is */
-    struct wri_device_state *words;  /* there; NULL on the host */
+    uint64_t *step_on_device;        /* `step`, there; NULL on the host */
     uint64_t step;                   /* committed calls: seeds random rounding */
     uint64_t marked;                 /* by the last call that was looked at: comm->checked */
     int calls;                       /* that are not finished */
@@ -38,21 +40,37 @@ struct wring_tensor {
     uint64_t wire_nbytes;            /* of the last call, all its tensors together */
 };
 
-/* This rank owns [begin, end) of the reduced tensor from now on. What it kept for a range that it
- * no longer owns goes into its local residual, times WEIGHT (the owner's units per local unit), so
- * no mass is lost. */
-wring_status wri_tensor_own(wring_tensor *tensor, size_t begin, size_t end, float weight);
+/* What a call changes of a tensor, if it is committed. */
+struct wri_change {
+    wring_tensor *tensor;       /* NULL: nothing */
+    size_t offset, count;       /* elements whose local residual has a next generation */
+    struct wri_residual *owned; /* or NULL: all of it has one */
+};
 
-/* A call that covered [offset, offset + count) ended well: its next generation becomes current. */
-void wri_tensor_commit(wring_tensor *tensor, size_t offset, size_t count);
-
-/* The same for one residual on a device, as what the device is to do; nothing for one that is not
- * there. */
-struct wri_device_commit wri_residual_commit(const struct wri_residual *residual, size_t begin,
-                                             size_t end);
+/* Residual of [begin, end) in the tensor's place, all zero. */
+wring_status wri_residual_open(const wring_tensor *tensor, size_t begin, size_t end,
+                               struct wri_residual *residual);
+void wri_residual_close(const wring_tensor *tensor, struct wri_residual *residual);
 
 /* Where a call reads and writes the residual of element `index`; NULL, NULL without one. */
 void wri_residual_at(const struct wri_residual *residual, size_t index, const float **in_out,
                      float **out_out);
+
+/* What this rank keeps as the owner of the reduced range [begin, end) of TENSOR; made if there is
+ * none, NULL for an empty range. */
+wring_status wri_residual_own(wring_tensor *tensor, size_t begin, size_t end, float weight,
+                              struct wri_residual **owned_out);
+
+/* Make the next generations of N changes current. What was kept as the owner of other ranges of the
+ * changed elements goes into the local residual, so no mass is lost where ownership moves. On a
+ * device this is enqueued on the communicator's stream, and does nothing if VERDICT, there, has
+ * found anything. */
+wring_status wri_state_commit(wring_comm *comm, const struct wri_change *change, size_t n,
+                              const struct wri_verdict *verdict);
+
+/* After the commit has been done: free what it has emptied. */
+void wri_state_sweep(const struct wri_change *change, size_t n);
+
+void wri_state_close(wring_tensor *tensor);
 
 #endif

@@ -77,9 +77,9 @@ static wring_status check_tensor(const wring_comm *comm, const wring_call *call,
     if (segment->offset % unit != 0 || (segment->count % unit != 0 && !to_end))
         WRI_FAIL(WRING_E_ARGUMENT, "a part of tensor '%s' must begin and end at multiples of %zu",
                  tensor->name, unit);
-    if ((tensor->words != NULL) != (call->stream != NULL))
+    if ((tensor->step_on_device != NULL) != (call->stream != NULL))
         WRI_FAIL(WRING_E_ARGUMENT, "tensor '%s' is in %s memory, the call's stream is %s",
-                 tensor->name, tensor->words ? "device" : "host",
+                 tensor->name, tensor->step_on_device ? "device" : "host",
                  call->stream ? "not NULL" : "NULL");
     /* A stream-ordered call finds the state that the one before it left, without the host. */
     if (tensor->calls > 0 && !wri_context_ordered(comm->context))

@@ -27,7 +27,7 @@ BREAKS = [
     ("registry", "src/codec/ef.c", lambda text: text.replace(".wire_id = ", ".wire_id = 9999")),
     ("sizes", "src/base/new.c", lambda text: LONG_FUNCTION),
     ("sizes", "src/base/new.c", lambda text: "\n" * 801),
-    ("sizes", "include/wring/wring.h", lambda text: text + "\n" * 100),
+    ("sizes", "include/wring/wring.h", lambda text: text + "\n" * 561),
     ("documented", "include/wring/wring.h", lambda text: text + "\nWRING_API int wring_new(void);\n"),
     ("headers", "src/base/new.h", lambda text: "size_t nothing_included(void);\n"),
     ("style", "src/base/new.c", lambda text: "/* What it decides. */\n"),

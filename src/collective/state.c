@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Residuals, their two generations, and the commit; see state.h. */
+#include "collective/state.h"
+
+#include "base/memory.h"
+#include "base/status.h"
+
+#include <string.h>
+
+#define COMMITS 64 /* of a launch */
+
+/* A block holds both generations and, on a device, the word that tells which counts. */
+wring_status wri_residual_open(const wring_tensor *tensor, size_t begin, size_t end,
+                               struct wri_residual *residual)
+{
+    const struct wri_device *device = tensor->device;
+    void *stream = tensor->comm->lane.stream, *block;
+    size_t n = end - begin, nbytes = 2 * n * sizeof(float) + sizeof(uint32_t);
+    WRI_TRY(device->alloc(device, stream, nbytes, &block));
+    wring_status status = WRING_OK;
+    if (!device->host) /* its memory comes zeroed */
+        status = device->zero(stream, block, nbytes);
+    if (status != WRING_OK) {
+        device->free(device, stream, block);
+        return status;
+    }
+    float *first = block;
+    *residual = (struct wri_residual){.generation = {first, first + n}, .begin = begin, .end = end};
+    if (!device->host)
+        residual->on_device = (uint32_t *)(first + 2 * n);
+    return WRING_OK;
+}
+
+void wri_residual_close(const wring_tensor *tensor, struct wri_residual *residual)
+{
+    float *block = residual->generation[0] < residual->generation[1] ? residual->generation[0]
+                                                                     : residual->generation[1];
+    tensor->device->free(tensor->device, tensor->comm->lane.stream, block);
+    *residual = (struct wri_residual){0};
+}
+
+void wri_residual_at(const struct wri_residual *residual, size_t index, const float **in_out,
+                     float **out_out)
+{
+    if (residual == NULL || residual->generation[0] == NULL) {
+        *in_out = NULL;
+        *out_out = NULL;
+        return;
+    }
+    *in_out = residual->generation[residual->current] + (index - residual->begin);
+    *out_out = residual->generation[!residual->current] + (index - residual->begin);
+}
+
+wring_status wri_residual_own(wring_tensor *tensor, size_t begin, size_t end, float weight,
+                              struct wri_residual **owned_out)
+{
+    struct wri_residual *owned = tensor->owned;
+    while (owned != NULL && (owned->begin != begin || owned->end != end))
+        owned = owned->next;
+    if (owned == NULL && begin < end) {
+        WRI_TRY(wri_alloc(1, sizeof(*owned), (void **)&owned));
+        wring_status status = wri_residual_open(tensor, begin, end, owned);
+        if (status != WRING_OK) {
+            wri_free(owned);
+            return status;
+        }
+        owned->next = tensor->owned;
+        tensor->owned = owned;
+    }
+    if (owned != NULL)
+        owned->weight = weight;
+    *owned_out = owned;
+    return WRING_OK;
+}
+
+/* ---- commit ---------------------------------------------------------------------------------- */
+
+/* Another range than the one that the change owns, within the changed elements. */
+static bool is_stale(const struct wri_change *change, const struct wri_residual *owned)
+{
+    return owned != change->owned && owned->begin < change->offset + change->count &&
+           change->offset < owned->end;
+}
+
+/* The next generation of [begin, end) becomes current: by exchange if that is all there is. */
+static void commit_here(struct wri_residual *residual, size_t begin, size_t end)
+{
+    if (residual == NULL || residual->generation[0] == NULL || begin == end)
+        return;
+    if (begin <= residual->begin && residual->end <= end) {
+        residual->current = !residual->current;
+        return;
+    }
+    const float *now;
+    float *next;
+    wri_residual_at(residual, begin, &now, &next);
+    memcpy(residual->generation[residual->current] + (begin - residual->begin), next,
+           (end - begin) * sizeof(float));
+}
+
+static void fold_here(struct wri_residual *local, struct wri_residual *owned)
+{
+    float *to = local->generation[local->current] + owned->begin;
+    float *from = owned->generation[owned->current];
+    for (size_t i = 0; i < owned->end - owned->begin; i++) {
+        to[i] += owned->weight * from[i];
+        from[i] = 0;
+    }
+}
+
+static void commit_on_host(const struct wri_change *change, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        wring_tensor *tensor = change[i].tensor;
+        if (tensor == NULL)
+            continue;
+        tensor->step++;
+        commit_here(&tensor->local, change[i].offset, change[i].offset + change[i].count);
+        if (change[i].owned != NULL)
+            commit_here(change[i].owned, change[i].owned->begin, change[i].owned->end);
+        for (struct wri_residual *owned = tensor->owned; owned; owned = owned->next)
+            if (is_stale(&change[i], owned))
+                fold_here(&tensor->local, owned);
+    }
+}
+
+/* The same for one residual, as what the device is to do. */
+static struct wri_device_commit commit_of(const struct wri_residual *residual, size_t begin,
+                                          size_t end)
+{
+    if (residual == NULL || residual->generation[0] == NULL)
+        return (struct wri_device_commit){0};
+    return (struct wri_device_commit){
+        .current = residual->on_device,
+        .residual = {residual->generation[0], residual->generation[1]},
+        .begin = begin - residual->begin,
+        .end = end - residual->begin,
+        .count = residual->end - residual->begin};
+}
+
+static wring_status fold_on_device(const struct wri_change *change,
+                                   const struct wri_verdict *verdict, void *stream)
+{
+    const struct wri_residual *local = &change->tensor->local;
+    for (struct wri_residual *owned = change->tensor->owned; owned; owned = owned->next)
+        if (is_stale(change, owned))
+            WRI_TRY(change->tensor->device->fold(
+                local->generation, local->on_device, owned->begin, owned->generation,
+                owned->on_device, owned->end - owned->begin, owned->weight, verdict, stream));
+    return WRING_OK;
+}
+
+static wring_status commit_on_device(const struct wri_device *device,
+                                     const struct wri_change *change, size_t n,
+                                     const struct wri_verdict *verdict, void *stream)
+{
+    struct wri_device_commit commits[COMMITS];
+    size_t used = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct wri_residual *owned = change[i].owned;
+        if (change[i].tensor == NULL)
+            continue;
+        commits[used] = commit_of(&change[i].tensor->local, change[i].offset,
+                                  change[i].offset + change[i].count);
+        commits[used++].step = change[i].tensor->step_on_device;
+        commits[used++] = commit_of(owned, owned ? owned->begin : 0, owned ? owned->end : 0);
+        if (used == COMMITS) {
+            WRI_TRY(device->commit(commits, used, verdict, stream));
+            used = 0;
+        }
+    }
+    if (used > 0)
+        WRI_TRY(device->commit(commits, used, verdict, stream));
+    for (size_t i = 0; i < n; i++)
+        if (change[i].tensor != NULL)
+            WRI_TRY(fold_on_device(&change[i], verdict, stream));
+    return WRING_OK;
+}
+
+wring_status wri_state_commit(wring_comm *comm, const struct wri_change *change, size_t n,
+                              const struct wri_verdict *verdict)
+{
+    if (verdict != NULL)
+        return commit_on_device(comm->lane.device, change, n, verdict, comm->lane.stream);
+    commit_on_host(change, n);
+    return WRING_OK;
+}
+
+static void close_owned(wring_tensor *tensor, struct wri_residual **link)
+{
+    struct wri_residual *owned = *link;
+    *link = owned->next;
+    wri_residual_close(tensor, owned);
+    wri_free(owned);
+}
+
+void wri_state_sweep(const struct wri_change *change, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        wring_tensor *tensor = change[i].tensor;
+        struct wri_residual **link = tensor ? &tensor->owned : NULL;
+        while (link != NULL && *link != NULL)
+            if (is_stale(&change[i], *link) && (*link)->calls == 0)
+                close_owned(tensor, link);
+            else
+                link = &(*link)->next;
+    }
+}
+
+void wri_state_close(wring_tensor *tensor)
+{
+    wri_residual_close(tensor, &tensor->local);
+    while (tensor->owned != NULL)
+        close_owned(tensor, &tensor->owned);
+    if (tensor->step_on_device != NULL)
+        tensor->device->free(tensor->device, tensor->comm->lane.stream, tensor->step_on_device);
+    tensor->step_on_device = NULL;
+}
