@@ -187,7 +187,9 @@ static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
 
 /* Of the thread that runs. */
 #define EMU_API __attribute__((visibility("default")))
-extern EMU_API __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
+#define EMU_TLS __attribute__((tls_model("initial-exec"))) /* found without a call */
+extern EMU_API __thread uint3 threadIdx EMU_TLS, blockIdx EMU_TLS, blockDim EMU_TLS,
+    gridDim EMU_TLS;
 static constexpr int warpSize = 32;
 
 /* KEY tells one shared array of a kernel from the other. NULL: the dynamic one. */

@@ -21,7 +21,8 @@ void fiber_init(struct fiber *fiber, void (*entry)(), char *stack, size_t nbytes
 /* Continue TO until something switches back to FROM. LEAVES: from will not be continued. */
 void fiber_switch(struct fiber *from, struct fiber *to, bool leaves);
 
-/* The first thing that a fiber's entry calls. CALLER: who switched to it. */
-void fiber_begin(struct fiber *caller);
+/* The first thing that a fiber's entry calls. ROOT: what has the thread's own stack, from where the
+ * first switch came. */
+void fiber_begin(struct fiber *root);
 
 #endif

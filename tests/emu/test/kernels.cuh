@@ -11,6 +11,7 @@
 #endif
 
 #define THREADS 64
+#define TILE (THREADS + 1) /* no whole words of 16 bytes, to which a size might be rounded */
 
 enum fault {
     RIGHT,
@@ -20,24 +21,29 @@ enum fault {
     SHARED_TAIL,          /* writes one element past a shared array */
     DIVERGENT_BARRIER,    /* some threads leave before a barrier */
     DIVERGENT_COLLECTIVE, /* a lane of the mask does not come */
+    DIVERGENT_MASKS,      /* a lane comes with another mask */
     FAULTS
 };
 
 template <int FAULT> __global__ void reverse(const float *src, float *dst, int count)
 {
-    WRI_SHARED(float, tile, THREADS);
+    WRI_SHARED(float, tile, TILE);
     int first = blockIdx.x * THREADS, i = first + threadIdx.x;
     int n = count - first < THREADS ? count - first : THREADS, t = threadIdx.x;
     if (FAULT == DIVERGENT_BARRIER && t >= n)
         return;
-    if (t < n || FAULT == SHARED_TAIL)
-        tile[FAULT == SHARED_TAIL ? t + 1 : t] = t < n ? src[i] : 0;
+    if (t < n)
+        tile[t] = src[i];
+    if (FAULT == SHARED_TAIL && t == 0)
+        tile[TILE] = 0;
     if (FAULT == UNINITIALISED)
         n = THREADS;
     if (FAULT != MISSING_BARRIER)
         __syncthreads();
     if (FAULT == DIVERGENT_COLLECTIVE && t % 32 != 5)
         __syncwarp();
+    if (FAULT == DIVERGENT_MASKS)
+        __syncwarp(t % 32 == 5 ? 0xffffffffu : ~(1u << 5));
     if (t < n || (FAULT == WRONG_TAIL && t == n))
         dst[i] = tile[(FAULT == UNINITIALISED ? THREADS : n) - 1 - (t < n ? t : 0)];
 }

@@ -91,6 +91,37 @@ static void right_kernels_pass(void **)
     assert_int_equal(caught(run_reverse<RIGHT>), 0);
 }
 
+/* Halves of a warp on ways of their own, lanes that go ahead of others, then all together. */
+__global__ void halves(uint32_t *out)
+{
+    unsigned t = threadIdx.x, lane = t % 32, half = lane < 16 ? 0x0000ffffu : 0xffff0000u;
+    uint32_t sum = t, wanted = lane < 16 ? (t ^ 1) + 3 : t + 10;
+    for (int i = 0; i < (lane < 16 ? 3 : 10); i++)
+        sum = __shfl_xor_sync(half, sum, 1) + 1;
+    for (int i = 0; i < 5 && lane == 4; i++)
+        sum += __ballot_sync(1u << 4, 1) - 16;
+    unsigned odd = __ballot_sync(0xffffffffu, lane & 1);
+    bool good = sum == wanted && odd == 0xAAAAAAAAu && __ballot_sync(half, 1) == half;
+    atomicAdd(out, good ? 1u : 0u);
+}
+
+static int run_halves()
+{
+    uint32_t *out, good = 0;
+    ok(cudaMalloc(&out, sizeof(good)));
+    ok(cudaMemset(out, 0, sizeof(good)));
+    launch(cudaStreamLegacy, 3, 64, 0, halves, out);
+    if (cudaStreamSynchronize(cudaStreamLegacy) != cudaSuccess)
+        return 2;
+    ok(cudaMemcpy(&good, out, sizeof(good), cudaMemcpyDeviceToHost));
+    return good != 3 * 64;
+}
+
+static void parts_of_a_warp_meet_by_themselves(void **)
+{
+    assert_int_equal(caught(run_halves), 0);
+}
+
 static void a_missing_barrier_shows(void **)
 {
     assert_true(caught(run_reverse<MISSING_BARRIER>) > 0);
@@ -105,6 +136,7 @@ static void a_barrier_that_not_all_reach_fails_the_launch(void **)
 {
     assert_int_equal(caught(run_reverse<DIVERGENT_BARRIER>), SEEDS);
     assert_int_equal(caught(run_reverse<DIVERGENT_COLLECTIVE>), SEEDS);
+    assert_int_equal(caught(run_reverse<DIVERGENT_MASKS>), SEEDS);
 }
 
 static void accesses_past_the_end_are_caught(void **)
@@ -273,6 +305,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(right_kernels_pass), /* children first: a device has threads */
+        cmocka_unit_test(parts_of_a_warp_meet_by_themselves),
         cmocka_unit_test(a_missing_barrier_shows),
         cmocka_unit_test(an_uninitialised_shared_value_shows),
         cmocka_unit_test(a_barrier_that_not_all_reach_fails_the_launch),
