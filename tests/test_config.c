@@ -108,6 +108,25 @@ static void bad_values_are_refused_by_name(void **state)
     }
 }
 
+/* Neither information nor a refusal shows it. */
+static void a_secret_is_never_shown(void **state)
+{
+    (void)state;
+    static const char *const values[] = {"fifteen bytes..", "sixteen bytes..."};
+    struct wri_config config;
+    wring_info info;
+    for (int good = 0; good < 2; good++) {
+        setenv("WRING_SECRET", values[good], 1);
+        assert_int_equal(wri_config_load(&config), good ? WRING_OK : WRING_E_CONFIG);
+        assert_non_null(strstr(wring_error_message(), "WRING_SECRET=(not shown): expected text"));
+        for (size_t i = 0; wri_config_info(i, &info); i++)
+            if (strcmp(info.name, "WRING_SECRET") == 0)
+                assert_string_equal(info.value, good ? "(not shown)" : "(not shown) (refused)");
+    }
+    assert_string_equal(config.secret, values[1]);
+    unsetenv("WRING_SECRET");
+}
+
 static void a_long_text_is_refused_not_cut(void **state)
 {
     (void)state;
@@ -271,7 +290,7 @@ int main(void)
         TEST(the_environment_overrides),        TEST(bad_values_are_refused_by_name),
         TEST(a_long_text_is_refused_not_cut),   TEST(a_bad_word_counts_as_unset_before_loading),
         TEST(help_covers_every_setting),        TEST(numbers_are_read_exactly),
-        TEST(a_decimal_comma_changes_nothing),
+        TEST(a_decimal_comma_changes_nothing),  TEST(a_secret_is_never_shown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/status.h"
 
-enum kind { TEXT, WORD, INT, BYTES, REAL, FLAG };
+enum kind { TEXT, WORD, INT, BYTES, REAL, FLAG, SECRET };
 
 /* A row of config.def. Limits are kept as integers and as reals; the kind says which ones count. */
 struct setting {
@@ -182,6 +182,10 @@ static bool parse_setting(const struct setting *setting, const char *text, void 
 {
     int64_t number;
     switch (setting->kind) {
+    case SECRET:
+        if (*text && (int64_t)strlen(text) < setting->int_min)
+            return false;
+        /* fall through */
     case TEXT:
         if (strlen(text) >= WRI_CONFIG_TEXT_MAX)
             return false;
@@ -223,6 +227,10 @@ static void describe(const struct setting *setting, char *out, size_t capacity)
                  "bytes from %" PRId64 " to %" PRId64 ", K, M, G meaning 2^10, 2^20, 2^30",
                  setting->int_min, setting->int_max);
         break;
+    case SECRET:
+        snprintf(out, capacity, "text of %" PRId64 " to %d bytes", setting->int_min,
+                 WRI_CONFIG_TEXT_MAX - 1);
+        break;
     case REAL:
         snprintf(out, capacity, "a number from %g to %g", setting->real_min, setting->real_max);
         break;
@@ -235,6 +243,12 @@ static const char *environment_text(const struct setting *setting)
     return text && *text ? text : NULL;
 }
 
+/* The value as people may see it. */
+static const char *shown_text(const struct setting *setting, const char *text)
+{
+    return !text ? setting->def : setting->kind == SECRET ? "(not shown)" : text;
+}
+
 static wring_status load_setting(const struct setting *setting, struct wri_config *config)
 {
     void *field = (char *)config + setting->offset;
@@ -243,7 +257,7 @@ static wring_status load_setting(const struct setting *setting, struct wri_confi
         return WRING_OK;
     char accepted[160];
     describe(setting, accepted, sizeof(accepted));
-    return wri_fail(WRING_E_CONFIG, "%s=%s: expected %s", setting->env, text ? text : setting->def,
+    return wri_fail(WRING_E_CONFIG, "%s=%s: expected %s", setting->env, shown_text(setting, text),
                     accepted);
 }
 
@@ -312,7 +326,7 @@ bool wri_config_info(size_t index, wring_info *info_out)
     struct wri_config config;
     const char *text = environment_text(setting);
     bool good = !text || parse_setting(setting, text, (char *)&config + setting->offset);
-    snprintf(value, sizeof(value), "%s%s", text ? text : setting->def, good ? "" : " (refused)");
+    snprintf(value, sizeof(value), "%s%s", shown_text(setting, text), good ? "" : " (refused)");
     char accepted[160];
     describe(setting, accepted, sizeof(accepted));
     snprintf(detail, sizeof(detail), "default %s; %s", *setting->def ? setting->def : "empty",

@@ -9,6 +9,7 @@
 
 /* C types of the kinds in config.def. FLAG: 0, 1, or 2 for auto. WORD: index into choices. */
 typedef char wri_setting_TEXT[WRI_CONFIG_TEXT_MAX];
+typedef char wri_setting_SECRET[WRI_CONFIG_TEXT_MAX];
 typedef int wri_setting_WORD;
 typedef int64_t wri_setting_INT;
 typedef uint64_t wri_setting_BYTES;
