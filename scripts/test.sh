@@ -63,8 +63,7 @@ test_preset() {
     closing+="$(sed -n '/did not run:$/,/^$/p; /tests FAILED:$/,/^$/p' "$folder/test.log")"$'\n'
 }
 
-# The kernels by nvcc, for every architecture: without warnings, and none may spill registers. What the
-# compiler said is kept, because a second build says nothing about what it need not build.
+# The kernels by nvcc, for every architecture: without warnings, and none may spill registers.
 build_cuda() {
     local folder=build/cuda
     if ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
@@ -75,8 +74,7 @@ build_cuda() {
     phase "cuda configure" "$folder/configure.log" cmake --preset cuda || return
     phase "cuda build" "$folder/build.log" cmake --build --preset cuda -j "$jobs" \
         --target wring_cuda trainer_cuda wring-bench-cuda || return
-    ! grep -q 'Compiling entry function' "$folder/build.log" || cp "$folder/build.log" "$folder/ptxas.log"
-    phase "cuda kernels" "$folder/kernels.log" python3 scripts/lib/ptxas.py "$folder/ptxas.log"
+    phase "cuda kernels" "$folder/kernels.log" python3 scripts/lib/ptxas.py "$folder"
     closing+="cuda: $(tail -n 1 "$folder/kernels.log")"$'\n'
 }
 

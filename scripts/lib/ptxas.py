@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the CUDA compiler says about each kernel: registers, shared memory, spills.
 
-    ptxas.py BUILD.LOG [ARCHITECTURE]
+    ptxas.py FOLDER [ARCHITECTURE]
 
-Reads the output of a whole build with -Xptxas -v, prints one row for each kernel of ARCHITECTURE (default
-sm_90), and ends with status 1 if a kernel of any architecture spills, or if the log names no kernel."""
+Reads the log that the build in FOLDER keeps beside each object (cmake/keep_log.sh), prints one row for
+each kernel of ARCHITECTURE (default sm_90), and ends with status 1 if a kernel of any architecture
+spills, or if there is no kernel."""
 import collections
+import pathlib
 import re
 import subprocess
 import sys
@@ -16,9 +18,14 @@ USED = re.compile(r"Used (\d+) registers")
 SHARED = re.compile(r"(\d+) bytes smem")
 
 
-def read(path):
+def said(folder):
+    for path in sorted(pathlib.Path(folder).rglob("*.cu.o")):
+        yield from path.with_name(path.name + ".log").read_text(errors="replace").splitlines()
+
+
+def read(folder):
     kernels, name = collections.defaultdict(dict), None
-    for line in open(path, errors="replace"):
+    for line in said(folder):
         if match := ENTRY.search(line):
             name = match.groups()
         elif name and (match := SPILL.search(line)):
