@@ -19,17 +19,17 @@
 
 void wri_comm_poison(wring_comm *comm, wring_status status)
 {
-    if (comm->failed != WRING_OK)
-        return;
-    comm->failed = status;
-    snprintf(comm->failure, sizeof(comm->failure), "%s", wring_error_message());
+    bool first = wri_alarm_raise(&comm->alarm, status, wring_error_message());
+    if (first && comm->control != NULL && !comm->leaving)
+        wri_control_report(comm->control);
 }
 
-wring_status wri_comm_check(const wring_comm *comm)
+wring_status wri_comm_check(wring_comm *comm)
 {
-    if (comm->failed == WRING_OK)
-        return WRING_OK;
-    WRI_FAIL(comm->failed, "the communicator failed before: %s", comm->failure);
+    wring_status status = wri_alarm_status(&comm->alarm);
+    if (status != WRING_OK)
+        WRI_FAIL(status, "the communicator has failed: %s", comm->alarm.message);
+    return WRING_OK;
 }
 
 /* A communicator without peers: the caller's defaults, parsed. */
@@ -135,22 +135,56 @@ static void set_nonce(wring_comm *comm, uint64_t nonce)
     comm->epoch = (uint32_t)wri_hash(&nonce, sizeof(nonce), 0);
 }
 
-/* A group that exists already: only the nonce is to be agreed. */
-static wring_status join_external(wring_comm *comm, void *external)
+static wring_status open_control(wring_comm *comm, const char *host, struct wri_card *card)
 {
-    struct wri_card own;
-    uint64_t *nonces;
-    WRI_TRY(wri_card_init(&own));
+    wring_context *context = comm->context;
+    wring_status status = WRING_OK;
+    pthread_mutex_lock(&context->lock);
+    if (context->monitor == NULL)
+        status = wri_monitor_open(context, &context->monitor);
+    pthread_mutex_unlock(&context->lock);
+    if (status == WRING_OK)
+        status = wri_control_open(context, comm->rank, comm->nranks, host, &comm->alarm, card,
+                                  &comm->control);
+    return status;
+}
+
+/* The own card; of a communicator of several ranks with its control path, not yet started. */
+static wring_status make_card(wring_comm *comm, const struct wri_way *way, struct wri_card *card)
+{
+    char host[WRI_CARD_HOST_MAX];
+    WRI_TRY(wri_card_init(card));
+    if (comm->nranks == 1)
+        return WRING_OK;
+    WRI_TRY(wri_way_host(comm->context, way, host));
+    return open_control(comm, host, card);
+}
+
+/* All cards are here. */
+static wring_status read_cards(wring_comm *comm, const struct wri_card *cards, uint64_t nonce)
+{
+    for (int q = 0; q < comm->nranks; q++)
+        comm->local_nranks += cards[q].host == cards[comm->rank].host;
+    wri_context_set_local_ranks(comm->context, comm->local_nranks);
+    set_nonce(comm, nonce);
+    return comm->control ? wri_control_start(comm->control, cards, nonce) : WRING_OK;
+}
+
+/* A group that exists already: the cards travel on it. */
+static wring_status join_external(wring_comm *comm, const struct wri_way *way, void *external)
+{
+    struct wri_card own, *cards;
+    WRI_TRY(make_card(comm, way, &own));
     WRI_TRY(join_group(comm, NULL, external));
-    WRI_TRY(wri_alloc((size_t)comm->nranks, sizeof(*nonces), (void **)&nonces));
+    WRI_TRY(wri_alloc((size_t)comm->nranks, sizeof(*cards), (void **)&cards));
     pthread_mutex_lock(&comm->context->lock);
     int was = wri_context_enter(comm->context);
-    wring_status status = wri_stream_gather(comm, &own.nonce, nonces, sizeof(*nonces));
+    wring_status status = wri_stream_gather(comm, &own, cards, sizeof(*cards));
     wri_context_leave(comm->context, was);
     pthread_mutex_unlock(&comm->context->lock);
     if (status == WRING_OK)
-        set_nonce(comm, nonces[0]);
-    wri_free(nonces);
+        status = read_cards(comm, cards, cards[0].nonce);
+    wri_free(cards);
     return status;
 }
 
@@ -159,18 +193,15 @@ static wring_status join(wring_comm *comm, const struct wri_way *way)
 {
     struct wri_card own, *cards;
     uint64_t nonce;
-    WRI_TRY(wri_card_init(&own));
+    WRI_TRY(make_card(comm, way, &own));
     WRI_TRY(introduce(comm, &own));
     WRI_TRY(wri_alloc((size_t)comm->nranks, sizeof(*cards), (void **)&cards));
     wring_status status = wri_join(comm->context, way, &own, cards, &nonce);
-    if (status == WRING_OK) {
-        for (int q = 0; q < comm->nranks; q++)
-            comm->local_nranks += cards[q].host == own.host;
-        wri_context_set_local_ranks(comm->context, comm->local_nranks);
-        set_nonce(comm, nonce);
+    if (status == WRING_OK)
+        status = read_cards(comm, cards, nonce);
+    if (status == WRING_OK)
         status = wri_context_ordered(comm->context) ? join_group(comm, cards, NULL)
                                                     : connect_all(comm, cards);
-    }
     wri_free(cards);
     return status;
 }
@@ -207,15 +238,16 @@ static bool is_idle(wring_comm *comm)
 }
 
 /* The last operation, if all is well: who gets through knows that everyone has received what it
- * sent. A process that simply left might take shared memory with it that still holds a message. */
-static void part(wring_comm *comm)
+ * sent. A process that simply left might take shared memory with it that still holds a message.
+ * True if all ranks are here. */
+static bool part(wring_comm *comm)
 {
     wring_context *context = comm->context;
     wring_request *request;
     int idle = 0;
-    if (!comm->met || comm->failed != WRING_OK || !is_idle(comm) ||
+    if (!comm->met || wri_alarm_status(&comm->alarm) != WRING_OK || !is_idle(comm) ||
         start_barrier(comm, &request) != WRING_OK)
-        return;
+        return false;
     int64_t end = wri_clock_ns() + PART_NS;
     pthread_mutex_lock(&context->lock);
     context->waiters++;
@@ -225,7 +257,7 @@ static void part(wring_comm *comm)
     if (!request->done)
         wri_exec_abort(request, wri_fail(WRING_E_TIMEOUT, "the others do not leave"));
     pthread_mutex_unlock(&context->lock);
-    wri_request_wait(request, NULL);
+    return wri_request_wait(request, NULL) == WRING_OK;
 }
 
 static wring_status find_way(wring_context *context, const wring_comm_options *options,
@@ -243,12 +275,12 @@ static wring_status find_way(wring_context *context, const wring_comm_options *o
 wring_status wri_comm_create(wring_context *context, const wring_comm_options *options,
                              wring_comm **comm_out)
 {
-    struct wri_way way;
+    struct wri_way way = {.listen_fd = -1};
     wring_comm *comm;
     WRI_TRY(find_way(context, options, &way));
     WRI_TRY(comm_open(context, way.rank, way.nranks, options, &comm));
     wring_status status =
-        options->external ? join_external(comm, options->external) : join(comm, &way);
+        options->external ? join_external(comm, &way, options->external) : join(comm, &way);
     if (status == WRING_OK)
         status = meet(comm);
     if (status != WRING_OK) {
@@ -332,7 +364,9 @@ void wri_comm_destroy(wring_comm *comm)
     if (comm == NULL)
         return;
     wring_context *context = comm->context;
-    part(comm);
+    comm->leaving = true;
+    wri_control_close(comm->control, part(comm));
+    comm->control = NULL;
     pthread_mutex_lock(&context->lock);
     abort_requests(comm);
     for (int q = 0; comm->peer != NULL && q < comm->nranks; q++)

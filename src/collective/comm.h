@@ -5,9 +5,7 @@
 
 #include "base/device.h"
 #include "base/memory.h"
-#include "collective/context.h"
-
-#define WRI_MESSAGE_MAX 512
+#include "collective/control.h"
 
 /* What a call's buffers are made of. */
 enum wri_memory { WRI_MEMORY_HOST, WRI_MEMORY_PINNED, WRI_MEMORY_DEVICE, WRI_MEMORY_KINDS };
@@ -38,10 +36,11 @@ struct wring_comm {
     struct wri_lane lane;
     uint64_t *agreed; /* nagreed calls that all ranks of a stream-ordered transport agreed on */
     size_t nagreed, agreed_capacity;
-    int refs;            /* the user's, one per tensor and per request not waited for */
-    bool met;            /* the first barrier is through */
-    wring_status failed; /* first failure, or WRING_OK; later calls return it at once */
-    char failure[WRI_MESSAGE_MAX];
+    int refs;                    /* the user's, one per tensor and per request not waited for */
+    bool met;                    /* the first barrier is through */
+    bool leaving;                /* it is being destroyed: what fails now concerns nobody else */
+    struct wri_alarm alarm;      /* first failure; later calls return it at once */
+    struct wri_control *control; /* NULL: alone, or all ranks are in this process */
 };
 
 wring_status wri_comm_create(wring_context *context, const wring_comm_options *options,
@@ -67,10 +66,11 @@ void wri_lane_buffers_close(wring_comm *comm, struct wri_arena *arena, void *str
 /* Drop a reference; the last one frees the communicator. Locked. */
 void wri_comm_release(wring_comm *comm);
 
-/* Refuse further calls: keep STATUS and the thread's message. The first failure stays. */
+/* Refuse further calls: keep STATUS and the thread's message, and tell the other ranks. The first
+ * failure stays. */
 void wri_comm_poison(wring_comm *comm, wring_status status);
 
 /* WRING_OK, or the first failure with its message. */
-wring_status wri_comm_check(const wring_comm *comm);
+wring_status wri_comm_check(wring_comm *comm);
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/module.h"
 #include "base/status.h"
 #include "codec/codec.h"
+#include "collective/control.h"
 #include "collective/exec.h"
 #include "simd/kernels.h"
 
@@ -137,6 +138,7 @@ void wri_context_destroy(wring_context *context)
         pthread_mutex_unlock(&context->lock);
         pthread_join(context->thread, NULL);
     }
+    wri_monitor_close(context->monitor);
     context->transport->close(context->link);
     while (context->buried != NULL) {
         wring_request *request = context->buried;

@@ -26,12 +26,13 @@ struct wring_context {
     pthread_cond_t work; /* the thread has something to do: requests and no waiter, or stop */
     pthread_t thread;
     bool threaded, stop;
-    int waiters;                /* callers that drive progress themselves */
-    int sleepers;               /* drivers inside transport->wait */
-    int spin_limit;             /* idle polls before sleeping */
-    wring_request *active;      /* started and unfinished, in order of start */
-    wring_request *buried;      /* given back by the user, but not yet by the transport */
-    int listen_fd, listen_port; /* of a unique id that waits for its communicator; -1 if none */
+    int waiters;                 /* callers that drive progress themselves */
+    int sleepers;                /* drivers inside transport->wait */
+    int spin_limit;              /* idle polls before sleeping */
+    wring_request *active;       /* started and unfinished, in order of start */
+    wring_request *buried;       /* given back by the user, but not yet by the transport */
+    struct wri_monitor *monitor; /* of the control paths; NULL: none was opened */
+    int listen_fd, listen_port;  /* of a unique id that waits for its communicator; -1 if none */
 };
 
 wring_status wri_context_create(const wring_context_options *options, wring_context **context_out);

@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "base/status.h"
+#include "transport/interface.h"
 #include "transport/rendezvous.h"
 #include "transport/socket.h"
 
@@ -45,8 +46,19 @@ static uint64_t host_hash(void)
     return wri_hash(text, strlen(text), 0);
 }
 
+wring_status wri_way_host(wring_context *context, const struct wri_way *way, char *host)
+{
+    const char *interface = context->config.interface;
+    if (way->host[0] != '\0' && interface[0] == '\0')
+        return wri_interface_towards(way->host, way->port, host, WRI_CARD_HOST_MAX);
+    return wri_interface_address(interface, host, WRI_CARD_HOST_MAX);
+}
+
 wring_status wri_card_init(struct wri_card *card)
 {
+    char name[WRI_CARD_NAME_MAX - 12] = "";
+    gethostname(name, sizeof(name) - 1);
+    snprintf(card->name, sizeof(card->name), "%s:%d", name, (int)getpid());
     card->host = host_hash();
     return draw(&card->nonce);
 }

@@ -6,12 +6,20 @@
 
 #include "collective/context.h"
 
+#define WRI_CARD_HOST_MAX 48
+#define WRI_CARD_NAME_MAX 64
+#define WRI_CARD_HEAD (28 + WRI_CARD_HOST_MAX + WRI_CARD_NAME_MAX)
+
 /* What a rank tells the others. */
 struct wri_card {
-    uint64_t nonce; /* drawn by each; rank 0's becomes the communicator's */
-    uint64_t host;  /* hash of the host's name and boot: equal on one machine */
+    uint64_t nonce;               /* drawn by each; rank 0's becomes the communicator's */
+    uint64_t host;                /* hash of the host's name and boot: equal on one machine */
+    char name[WRI_CARD_NAME_MAX]; /* "host:pid", for messages */
+    char control_host[WRI_CARD_HOST_MAX]; /* numeric: where its control path listens, */
+    uint32_t control_port;                /* and if all ranks are on one host, */
+    uint32_t control_local_port;          /* on loopback */
     uint32_t address_nbytes;
-    unsigned char address[WRING_ADDRESS_MAX - 20];
+    unsigned char address[WRING_ADDRESS_MAX - WRI_CARD_HEAD];
 };
 _Static_assert(sizeof(struct wri_card) == WRING_ADDRESS_MAX, "a rendezvous blob holds a card");
 
@@ -28,7 +36,11 @@ struct wri_way {
 wring_status wri_way_find(wring_context *context, const wring_comm_options *options,
                           struct wri_way *way_out);
 
-/* A fresh nonce, and this host; the address is left alone. */
+/* At which address other hosts reach this rank: the interface that the user names, or the one
+ * towards the root, if the ranks find each other by one. HOST: WRI_CARD_HOST_MAX bytes. */
+wring_status wri_way_host(wring_context *context, const struct wri_way *way, char *host);
+
+/* A fresh nonce, and this host and process; addresses are left alone. */
 wring_status wri_card_init(struct wri_card *card);
 
 /* Exchange: cards_out[0..nranks) and the nonce that all share. Blocks up to WRING_JOIN_TIMEOUT. */
