@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decides what is ordered after what: streams as queues with a thread each, events as counters; and
- * whose memory an address is. */
+/* Decides what is ordered after what: streams as queues with a thread each, events as points in them;
+ * and what a device answers. */
 #include "emu.h"
 
 #include <errno.h>
@@ -11,13 +11,10 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
-
-#define DEVICES_MAX 8
 
 /* One record of an event: who waits for it waits for this one, whatever is recorded later. */
 struct point {
@@ -42,16 +39,8 @@ struct emu_stream {
     std::thread worker;
 };
 
-struct memory {
-    size_t nbytes;
-    cudaMemoryType type;
-    int device;
-};
-
 struct machine {
     std::mutex lock; /* of all below */
-    std::map<uintptr_t, memory> blocks;
-    size_t used[DEVICES_MAX] = {};
     std::vector<emu_stream *> streams;
     emu_stream *legacy[DEVICES_MAX] = {};
     std::atomic<int> sticky{cudaSuccess};
@@ -69,7 +58,7 @@ static thread_local int current_device;
 static thread_local cudaError_t last_error;
 static thread_local emu_stream *per_thread[DEVICES_MAX];
 
-static cudaError_t answer(cudaError_t error)
+cudaError_t emu_answer(cudaError_t error)
 {
     if (error == cudaSuccess)
         error = (cudaError_t)the().sticky.load();
@@ -78,7 +67,12 @@ static cudaError_t answer(cudaError_t error)
     return error;
 }
 
-static size_t setting(const char *name, size_t otherwise)
+int emu_device()
+{
+    return current_device;
+}
+
+size_t emu_setting(const char *name, size_t otherwise)
 {
     const char *text = getenv(name);
     return text && *text ? strtoull(text, nullptr, 10) : otherwise;
@@ -86,10 +80,10 @@ static size_t setting(const char *name, size_t otherwise)
 
 static int device_count()
 {
-    return (int)min(setting("EMU_DEVICES", 2), (size_t)DEVICES_MAX);
+    return (int)min(emu_setting("EMU_DEVICES", 2), (size_t)DEVICES_MAX);
 }
 
-static cudaError_t driver()
+cudaError_t emu_driver()
 {
     const char *state = getenv("EMU_DRIVER");
     if (state && strcmp(state, "missing") == 0)
@@ -155,16 +149,16 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
-    *version = driver() == cudaErrorInsufficientDriver ? 11040
-               : driver() == cudaErrorNoDevice         ? 0
-                                                       : CUDART_VERSION;
+    *version = emu_driver() == cudaErrorInsufficientDriver ? 11040
+               : emu_driver() == cudaErrorNoDevice         ? 0
+                                                           : CUDART_VERSION;
     return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    if (driver() != cudaSuccess)
-        return answer(driver());
+    if (emu_driver() != cudaSuccess)
+        return emu_answer(emu_driver());
     *count = device_count();
     return cudaSuccess;
 }
@@ -172,24 +166,24 @@ cudaError_t cudaGetDeviceCount(int *count)
 cudaError_t cudaGetDevice(int *device)
 {
     *device = current_device;
-    return answer(driver());
+    return emu_answer(emu_driver());
 }
 
 cudaError_t cudaSetDevice(int device)
 {
-    if (driver() != cudaSuccess)
-        return answer(driver());
+    if (emu_driver() != cudaSuccess)
+        return emu_answer(emu_driver());
     if (device < 0 || device >= device_count())
-        return answer(cudaErrorInvalidDevice);
+        return emu_answer(cudaErrorInvalidDevice);
     current_device = device;
-    return answer(cudaSuccess);
+    return emu_answer(cudaSuccess);
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device)
 {
     if (device < 0 || device >= device_count())
-        return answer(cudaErrorInvalidDevice);
-    *prop = {"emulated", setting("EMU_MEMORY", (size_t)1 << 34), 9, 0, 4};
+        return emu_answer(cudaErrorInvalidDevice);
+    *prop = {"emulated", emu_setting("EMU_MEMORY", (size_t)1 << 34), 9, 0, 4};
     return cudaSuccess;
 }
 
@@ -297,12 +291,11 @@ static void order_after(emu_stream *later, emu_stream *earlier)
     push_wait(later, push_point(earlier));
 }
 
-/* Append an operation, in the order that the legacy stream keeps with blocking ones. */
-static cudaError_t enqueue(cudaStream_t handle, std::function<void()> operation)
+cudaError_t emu_enqueue(cudaStream_t handle, std::function<void()> operation)
 {
     emu_stream *stream = resolve(handle);
     if (!stream)
-        return answer(cudaErrorInvalidResourceHandle);
+        return emu_answer(cudaErrorInvalidResourceHandle);
     emu_stream *legacy;
     std::vector<emu_stream *> others;
     {
@@ -318,7 +311,7 @@ static cudaError_t enqueue(cudaStream_t handle, std::function<void()> operation)
     if (stream->blocking && legacy)
         order_after(stream, legacy);
     push(stream, std::move(operation));
-    return answer(cudaSuccess);
+    return emu_answer(cudaSuccess);
 }
 
 static void drain(emu_stream *stream)
@@ -329,10 +322,10 @@ static void drain(emu_stream *stream)
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
-    if (driver() != cudaSuccess)
-        return answer(driver());
+    if (emu_driver() != cudaSuccess)
+        return emu_answer(emu_driver());
     *stream = stream_open(current_device, !(flags & cudaStreamNonBlocking));
-    return answer(cudaSuccess);
+    return emu_answer(cudaSuccess);
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t *stream)
@@ -344,7 +337,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle)
 {
     emu_stream *stream = resolve(handle);
     if (!stream || handle == cudaStreamLegacy || handle == cudaStreamPerThread || !handle)
-        return answer(cudaErrorInvalidResourceHandle);
+        return emu_answer(cudaErrorInvalidResourceHandle);
     {
         std::lock_guard<std::mutex> lock(the().lock);
         for (size_t i = 0; i < the().streams.size(); i++)
@@ -358,34 +351,34 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle)
     }
     stream->worker.join();
     delete stream;
-    return answer(cudaSuccess);
+    return emu_answer(cudaSuccess);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 {
     emu_stream *stream = resolve(handle);
     if (!stream)
-        return answer(cudaErrorInvalidResourceHandle);
+        return emu_answer(cudaErrorInvalidResourceHandle);
     drain(stream);
-    return answer(cudaSuccess);
+    return emu_answer(cudaSuccess);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t handle)
 {
     emu_stream *stream = resolve(handle);
     if (!stream)
-        return answer(cudaErrorInvalidResourceHandle);
+        return emu_answer(cudaErrorInvalidResourceHandle);
     std::lock_guard<std::mutex> lock(stream->lock);
-    return answer(stream->queue.empty() && !stream->busy ? cudaSuccess : cudaErrorNotReady);
+    return emu_answer(stream->queue.empty() && !stream->busy ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *device)
 {
     emu_stream *stream = resolve(handle);
     if (!stream)
-        return answer(cudaErrorInvalidResourceHandle);
+        return emu_answer(cudaErrorInvalidResourceHandle);
     *device = stream->device;
-    return answer(cudaSuccess);
+    return emu_answer(cudaSuccess);
 }
 
 cudaError_t cudaDeviceSynchronize(void)
@@ -399,22 +392,22 @@ cudaError_t cudaDeviceSynchronize(void)
     }
     for (emu_stream *stream : all)
         drain(stream);
-    return answer(driver());
+    return emu_answer(emu_driver());
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *arg)
 {
-    return enqueue(stream, [function, arg] { function(arg); });
+    return emu_enqueue(stream, [function, arg] { function(arg); });
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
-    if (driver() != cudaSuccess)
-        return answer(driver());
+    if (emu_driver() != cudaSuccess)
+        return emu_answer(emu_driver());
     *event = new emu_event;
-    return answer(cudaSuccess);
+    return emu_answer(cudaSuccess);
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t *event)
@@ -425,167 +418,53 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     delete event; /* who waits for it has its point */
-    return answer(cudaSuccess);
+    return emu_answer(cudaSuccess);
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
 {
     emu_stream *stream = resolve(handle);
     if (!stream)
-        return answer(cudaErrorInvalidResourceHandle);
-    cudaError_t error = enqueue(handle, [] {});
+        return emu_answer(cudaErrorInvalidResourceHandle);
+    cudaError_t error = emu_enqueue(handle, [] {});
     auto mark = push_point(stream);
     std::lock_guard<std::mutex> lock(event->lock);
     event->last = mark;
-    return answer(error);
+    return emu_answer(error);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned)
 {
     emu_stream *stream = resolve(handle);
     if (!stream)
-        return answer(cudaErrorInvalidResourceHandle);
+        return emu_answer(cudaErrorInvalidResourceHandle);
     push_wait(stream, last_point(event));
-    return answer(cudaSuccess);
+    return emu_answer(cudaSuccess);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     auto mark = last_point(event);
     if (!mark)
-        return answer(cudaSuccess);
+        return emu_answer(cudaSuccess);
     std::lock_guard<std::mutex> lock(mark->lock);
-    return answer(mark->passed ? cudaSuccess : cudaErrorNotReady);
+    return emu_answer(mark->passed ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     if (auto mark = last_point(event))
         wait_point(*mark);
-    return answer(cudaSuccess);
+    return emu_answer(cudaSuccess);
 }
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)
 {
     auto first = last_point(from), second = last_point(to);
     if (!first || !second)
-        return answer(cudaErrorInvalidResourceHandle);
+        return emu_answer(cudaErrorInvalidResourceHandle);
     *milliseconds = (float)(1e3 * (second->passed_s - first->passed_s));
-    return answer(cudaSuccess);
-}
-
-/* ---- memory ---------------------------------------------------------------------------------- */
-
-static cudaError_t block_open(void **block, size_t nbytes, cudaMemoryType type)
-{
-    if (driver() != cudaSuccess)
-        return answer(driver());
-    nbytes = nbytes ? nbytes : 1;
-    std::lock_guard<std::mutex> lock(the().lock);
-    size_t &used = the().used[current_device];
-    if (type == cudaMemoryTypeDevice && used + nbytes > setting("EMU_MEMORY", (size_t)1 << 34))
-        return answer(cudaErrorMemoryAllocation);
-    void *memory_block = nullptr;
-    /* The exact size, so that AddressSanitizer sees the first byte past it. */
-    if (posix_memalign(&memory_block, 256, nbytes) != 0)
-        return answer(cudaErrorMemoryAllocation);
-    memset(memory_block, 0xA5, nbytes);
-    used += type == cudaMemoryTypeDevice ? nbytes : 0;
-    the().blocks[(uintptr_t)memory_block] = {nbytes, type, current_device};
-    *block = memory_block;
-    return answer(cudaSuccess);
-}
-
-static cudaError_t block_close(void *block)
-{
-    if (!block)
-        return answer(cudaSuccess);
-    {
-        std::lock_guard<std::mutex> lock(the().lock);
-        auto found = the().blocks.find((uintptr_t)block);
-        if (found == the().blocks.end())
-            return answer(cudaErrorInvalidValue);
-        if (found->second.type == cudaMemoryTypeDevice)
-            the().used[found->second.device] -= found->second.nbytes;
-        the().blocks.erase(found);
-    }
-    free(block);
-    return answer(cudaSuccess);
-}
-
-cudaError_t cudaMalloc(void **block, size_t nbytes)
-{
-    return block_open(block, nbytes, cudaMemoryTypeDevice);
-}
-
-cudaError_t cudaFree(void *block)
-{
-    cudaDeviceSynchronize();
-    return block_close(block);
-}
-
-/* The address is known at once; what was enqueued before may not use it, which nobody checks. */
-cudaError_t cudaMallocAsync(void **block, size_t nbytes, cudaStream_t)
-{
-    return block_open(block, nbytes, cudaMemoryTypeDevice);
-}
-
-cudaError_t cudaFreeAsync(void *block, cudaStream_t stream)
-{
-    return enqueue(stream, [block] { block_close(block); });
-}
-
-cudaError_t cudaHostAlloc(void **block, size_t nbytes, unsigned)
-{
-    return block_open(block, nbytes, cudaMemoryTypeHost);
-}
-
-cudaError_t cudaFreeHost(void *block)
-{
-    cudaDeviceSynchronize();
-    return block_close(block);
-}
-
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *pointer)
-{
-    std::lock_guard<std::mutex> lock(the().lock);
-    *attributes = {cudaMemoryTypeUnregistered, -1, nullptr, (void *)pointer};
-    auto after = the().blocks.upper_bound((uintptr_t)pointer);
-    if (after == the().blocks.begin())
-        return answer(cudaSuccess);
-    auto found = --after;
-    if ((uintptr_t)pointer - found->first < found->second.nbytes)
-        *attributes = {found->second.type, found->second.device, (void *)pointer,
-                       found->second.type == cudaMemoryTypeHost ? (void *)pointer : nullptr};
-    return answer(cudaSuccess);
-}
-
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t nbytes, cudaMemcpyKind,
-                            cudaStream_t stream)
-{
-    return enqueue(stream, [=] {
-        if (nbytes > 0)
-            memmove(dst, src, nbytes);
-    });
-}
-
-cudaError_t cudaMemcpy(void *dst, const void *src, size_t nbytes, cudaMemcpyKind kind)
-{
-    cudaError_t error = cudaMemcpyAsync(dst, src, nbytes, kind, cudaStreamLegacy);
-    return error != cudaSuccess ? error : cudaStreamSynchronize(cudaStreamLegacy);
-}
-
-cudaError_t cudaMemsetAsync(void *dst, int byte, size_t nbytes, cudaStream_t stream)
-{
-    return enqueue(stream, [=] {
-        if (nbytes > 0)
-            memset(dst, byte, nbytes);
-    });
-}
-
-cudaError_t cudaMemset(void *dst, int byte, size_t nbytes)
-{
-    return cudaMemsetAsync(dst, byte, nbytes, cudaStreamLegacy);
+    return emu_answer(cudaSuccess);
 }
 
 /* ---- launch ---------------------------------------------------------------------------------- */
@@ -597,10 +476,10 @@ cudaError_t emu_launch(const cudaLaunchConfig_t *config, std::function<void()> t
     if (threads == 0 || threads > 1024 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
         grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535 ||
         config->dynamicSmemBytes > 48 << 10)
-        return answer(cudaErrorInvalidConfiguration);
+        return emu_answer(cudaErrorInvalidConfiguration);
     emu_grid run = {grid, block, config->dynamicSmemBytes, std::move(thread)};
-    uint64_t seed = setting("EMU_SEED", 1) + the().launches++;
-    return enqueue(config->stream, [run, seed] {
+    uint64_t seed = emu_setting("EMU_SEED", 1) + the().launches++;
+    return emu_enqueue(config->stream, [run, seed] {
         if (the().sticky.load() == cudaSuccess && !emu_run_grid(run, seed))
             the().sticky = cudaErrorLaunchFailure;
     });
