@@ -25,6 +25,7 @@ struct point {
 };
 
 struct emu_event {
+    int device;
     std::mutex lock;
     std::shared_ptr<point> last; /* empty: never recorded */
 };
@@ -407,6 +408,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
     if (emu_driver() != cudaSuccess)
         return emu_answer(emu_driver());
     *event = new emu_event;
+    (*event)->device = current_device;
     return emu_answer(cudaSuccess);
 }
 
@@ -424,7 +426,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
 {
     emu_stream *stream = resolve(handle);
-    if (!stream)
+    if (!stream || stream->device != event->device)
         return emu_answer(cudaErrorInvalidResourceHandle);
     cudaError_t error = emu_enqueue(handle, [] {});
     auto mark = push_point(stream);
@@ -461,7 +463,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)
 {
     auto first = last_point(from), second = last_point(to);
-    if (!first || !second)
+    if (!first || !second || from->device != to->device)
         return emu_answer(cudaErrorInvalidResourceHandle);
     *milliseconds = (float)(1e3 * (second->passed_s - first->passed_s));
     return emu_answer(cudaSuccess);
@@ -477,6 +479,9 @@ cudaError_t emu_launch(const cudaLaunchConfig_t *config, std::function<void()> t
         grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535 ||
         config->dynamicSmemBytes > 48 << 10)
         return emu_answer(cudaErrorInvalidConfiguration);
+    emu_stream *stream = resolve(config->stream);
+    if (!stream || stream->device != current_device)
+        return emu_answer(cudaErrorInvalidResourceHandle);
     emu_grid run = {grid, block, config->dynamicSmemBytes, std::move(thread)};
     uint64_t seed = emu_setting("EMU_SEED", 1) + the().launches++;
     return emu_enqueue(config->stream, [run, seed] {

@@ -301,6 +301,35 @@ static void bad_launches_are_refused(void **)
     unsetenv("EMU_DRIVER");
 }
 
+/* Copies, waits and host functions may be given a stream of any device; kernels and records not. */
+static void streams_belong_to_a_device(void **)
+{
+    cudaStream_t stream;
+    cudaEvent_t here, there;
+    int *at, value = 1;
+    ok(cudaMalloc(&at, sizeof(int)));
+    ok(cudaEventCreate(&here));
+    ok(cudaSetDevice(1));
+    ok(cudaEventCreate(&there));
+    ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    ok(cudaSetDevice(0));
+    cudaLaunchConfig_t config = {};
+    config.stream = stream;
+    assert_int_equal(cudaLaunchKernelEx(&config, store, at, 2), cudaErrorInvalidResourceHandle);
+    assert_int_equal(cudaEventRecord(here, stream), cudaErrorInvalidResourceHandle);
+    ok(cudaEventRecord(there, stream));
+    ok(cudaEventRecord(here, cudaStreamLegacy));
+    ok(cudaStreamWaitEvent(stream, here, 0));
+    ok(cudaLaunchHostFunc(stream, sleep_a_little, NULL));
+    ok(cudaMemcpyAsync(at, &value, sizeof(value), cudaMemcpyDefault, stream));
+    ok(cudaStreamSynchronize(stream));
+    assert_int_equal(value_of(at), 1);
+    ok(cudaStreamDestroy(stream));
+    ok(cudaEventDestroy(here));
+    ok(cudaEventDestroy(there));
+    ok(cudaFree(at));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +344,7 @@ int main(void)
         cmocka_unit_test(the_legacy_stream_keeps_order_with_blocking_ones),
         cmocka_unit_test(memory_has_an_owner_and_an_end),
         cmocka_unit_test(bad_launches_are_refused),
+        cmocka_unit_test(streams_belong_to_a_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
