@@ -36,14 +36,17 @@ struct emu_stream {
     std::mutex lock;
     std::condition_variable changed;
     std::deque<std::function<void()>> queue;
-    bool busy = false, stop = false;
+    bool busy = false, stop = false, ended = false;
     std::thread worker;
 };
 
+/* Who works with a stream shares it, so that another thread may destroy it meanwhile. */
+using stream_ref = std::shared_ptr<emu_stream>;
+
 struct machine {
     std::mutex lock; /* of all below */
-    std::vector<emu_stream *> streams;
-    emu_stream *legacy[DEVICES_MAX] = {};
+    std::vector<stream_ref> streams;
+    stream_ref legacy[DEVICES_MAX] = {};
     std::atomic<int> sticky{cudaSuccess};
     std::atomic<uint64_t> launches{0};
 };
@@ -57,7 +60,7 @@ static machine &the()
 
 static thread_local int current_device;
 static thread_local cudaError_t last_error;
-static thread_local emu_stream *per_thread[DEVICES_MAX];
+static thread_local stream_ref per_thread[DEVICES_MAX];
 
 cudaError_t emu_answer(cudaError_t error)
 {
@@ -196,8 +199,10 @@ static void work(emu_stream *stream)
     current_device = stream->device;
     for (;;) {
         stream->changed.wait(lock, [&] { return stream->stop || !stream->queue.empty(); });
-        if (stream->queue.empty())
+        if (stream->queue.empty()) {
+            stream->ended = true;
             return;
+        }
         std::function<void()> next = std::move(stream->queue.front());
         stream->queue.pop_front();
         stream->busy = true;
@@ -209,28 +214,30 @@ static void work(emu_stream *stream)
     }
 }
 
-static emu_stream *stream_open(int device, bool blocking)
+static stream_ref stream_open(int device, bool blocking)
 {
-    emu_stream *stream = new emu_stream;
+    auto stream = std::make_shared<emu_stream>();
     stream->device = device;
     stream->blocking = blocking;
-    stream->worker = std::thread(work, stream);
-    std::lock_guard<std::mutex> lock(the().lock);
-    the().streams.push_back(stream);
+    stream->worker = std::thread(work, stream.get());
     return stream;
 }
 
-static void push(emu_stream *stream, std::function<void()> operation)
+/* False if the stream has ended: then there is nothing on it to wait for. */
+static bool push(emu_stream &stream, std::function<void()> operation)
 {
-    std::lock_guard<std::mutex> lock(stream->lock);
-    stream->queue.push_back(std::move(operation));
-    stream->changed.notify_all();
+    std::lock_guard<std::mutex> lock(stream.lock);
+    if (stream.ended)
+        return false;
+    stream.queue.push_back(std::move(operation));
+    stream.changed.notify_all();
+    return true;
 }
 
-static std::shared_ptr<point> push_point(emu_stream *stream)
+static std::shared_ptr<point> push_point(emu_stream &stream)
 {
     auto mark = std::make_shared<point>();
-    push(stream, [mark] {
+    bool comes = push(stream, [mark] {
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
         std::lock_guard<std::mutex> lock(mark->lock);
@@ -238,7 +245,7 @@ static std::shared_ptr<point> push_point(emu_stream *stream)
         mark->passed_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
         mark->changed.notify_all();
     });
-    return mark;
+    return comes ? mark : nullptr;
 }
 
 static void wait_point(point &mark)
@@ -253,79 +260,69 @@ static std::shared_ptr<point> last_point(emu_event *event)
     return event->last;
 }
 
-static void push_wait(emu_stream *stream, std::shared_ptr<point> mark)
+static void push_wait(emu_stream &stream, std::shared_ptr<point> mark)
 {
     if (mark)
         push(stream, [mark] { wait_point(*mark); });
 }
 
 /* What a handle stands for, NULL if for nothing. */
-static emu_stream *resolve(cudaStream_t handle)
+static stream_ref resolve(cudaStream_t handle)
 {
+    std::lock_guard<std::mutex> lock(the().lock);
     bool legacy = handle == nullptr || handle == cudaStreamLegacy;
-    if (handle == cudaStreamPerThread) {
-        emu_stream *&mine = per_thread[current_device];
-        if (!mine)
-            mine = stream_open(current_device, true);
-        return mine;
-    }
-    if (legacy) {
-        std::unique_lock<std::mutex> lock(the().lock);
-        emu_stream *&one = the().legacy[current_device];
-        if (!one) {
-            lock.unlock();
-            emu_stream *opened = stream_open(current_device, false);
-            lock.lock();
-            one = opened;
-        }
+    if (legacy || handle == cudaStreamPerThread) {
+        stream_ref &one = legacy ? the().legacy[current_device] : per_thread[current_device];
+        if (!one)
+            the().streams.push_back(one = stream_open(current_device, !legacy));
         return one;
     }
-    std::lock_guard<std::mutex> lock(the().lock);
-    for (emu_stream *stream : the().streams)
-        if (stream == handle)
+    for (const stream_ref &stream : the().streams)
+        if (stream.get() == handle)
             return stream;
     return nullptr;
 }
 
-static void order_after(emu_stream *later, emu_stream *earlier)
+static void order_after(emu_stream &later, emu_stream &earlier)
 {
     push_wait(later, push_point(earlier));
 }
 
 cudaError_t emu_enqueue(cudaStream_t handle, std::function<void()> operation)
 {
-    emu_stream *stream = resolve(handle);
+    stream_ref stream = resolve(handle);
     if (!stream)
         return emu_answer(cudaErrorInvalidResourceHandle);
-    emu_stream *legacy;
-    std::vector<emu_stream *> others;
+    std::vector<stream_ref> earlier;
     {
         std::lock_guard<std::mutex> lock(the().lock);
-        legacy = the().legacy[stream->device];
-        if (stream == legacy)
-            for (emu_stream *other : the().streams)
-                if (other->blocking && other->device == stream->device)
-                    others.push_back(other);
+        stream_ref legacy = the().legacy[stream->device];
+        if (stream->blocking && legacy)
+            earlier.push_back(legacy);
+        for (const stream_ref &other : the().streams)
+            if (stream == legacy && other->blocking && other->device == stream->device)
+                earlier.push_back(other);
     }
-    for (emu_stream *other : others)
-        order_after(stream, other);
-    if (stream->blocking && legacy)
-        order_after(stream, legacy);
-    push(stream, std::move(operation));
-    return emu_answer(cudaSuccess);
+    for (const stream_ref &other : earlier)
+        order_after(*stream, *other);
+    bool taken = push(*stream, std::move(operation));
+    return emu_answer(taken ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 
-static void drain(emu_stream *stream)
+static void drain(emu_stream &stream)
 {
-    std::unique_lock<std::mutex> lock(stream->lock);
-    stream->changed.wait(lock, [&] { return stream->queue.empty() && !stream->busy; });
+    std::unique_lock<std::mutex> lock(stream.lock);
+    stream.changed.wait(lock, [&] { return stream.queue.empty() && !stream.busy; });
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
     if (emu_driver() != cudaSuccess)
         return emu_answer(emu_driver());
-    *stream = stream_open(current_device, !(flags & cudaStreamNonBlocking));
+    stream_ref opened = stream_open(current_device, !(flags & cudaStreamNonBlocking));
+    std::lock_guard<std::mutex> lock(the().lock);
+    the().streams.push_back(opened);
+    *stream = opened.get();
     return emu_answer(cudaSuccess);
 }
 
@@ -336,37 +333,40 @@ cudaError_t cudaStreamCreate(cudaStream_t *stream)
 
 cudaError_t cudaStreamDestroy(cudaStream_t handle)
 {
-    emu_stream *stream = resolve(handle);
-    if (!stream || handle == cudaStreamLegacy || handle == cudaStreamPerThread || !handle)
+    if (!handle || handle == cudaStreamLegacy || handle == cudaStreamPerThread)
         return emu_answer(cudaErrorInvalidResourceHandle);
+    stream_ref stream;
     {
         std::lock_guard<std::mutex> lock(the().lock);
-        for (size_t i = 0; i < the().streams.size(); i++)
-            if (the().streams[i] == stream)
-                the().streams.erase(the().streams.begin() + (long)i--);
+        for (size_t i = 0; i < the().streams.size() && !stream; i++)
+            if (the().streams[i].get() == handle) {
+                stream = the().streams[i];
+                the().streams.erase(the().streams.begin() + (long)i);
+            }
     }
+    if (!stream)
+        return emu_answer(cudaErrorInvalidResourceHandle);
     {
         std::lock_guard<std::mutex> lock(stream->lock);
         stream->stop = true;
         stream->changed.notify_all();
     }
     stream->worker.join();
-    delete stream;
     return emu_answer(cudaSuccess);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 {
-    emu_stream *stream = resolve(handle);
+    stream_ref stream = resolve(handle);
     if (!stream)
         return emu_answer(cudaErrorInvalidResourceHandle);
-    drain(stream);
+    drain(*stream);
     return emu_answer(cudaSuccess);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t handle)
 {
-    emu_stream *stream = resolve(handle);
+    stream_ref stream = resolve(handle);
     if (!stream)
         return emu_answer(cudaErrorInvalidResourceHandle);
     std::lock_guard<std::mutex> lock(stream->lock);
@@ -375,7 +375,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle)
 
 cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *device)
 {
-    emu_stream *stream = resolve(handle);
+    stream_ref stream = resolve(handle);
     if (!stream)
         return emu_answer(cudaErrorInvalidResourceHandle);
     *device = stream->device;
@@ -384,15 +384,15 @@ cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *device)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
-    std::vector<emu_stream *> all;
+    std::vector<stream_ref> all;
     {
         std::lock_guard<std::mutex> lock(the().lock);
-        for (emu_stream *stream : the().streams)
+        for (const stream_ref &stream : the().streams)
             if (stream->device == current_device)
                 all.push_back(stream);
     }
-    for (emu_stream *stream : all)
-        drain(stream);
+    for (const stream_ref &stream : all)
+        drain(*stream);
     return emu_answer(emu_driver());
 }
 
@@ -425,11 +425,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
 {
-    emu_stream *stream = resolve(handle);
+    stream_ref stream = resolve(handle);
     if (!stream || stream->device != event->device)
         return emu_answer(cudaErrorInvalidResourceHandle);
     cudaError_t error = emu_enqueue(handle, [] {});
-    auto mark = push_point(stream);
+    auto mark = push_point(*stream);
     std::lock_guard<std::mutex> lock(event->lock);
     event->last = mark;
     return emu_answer(error);
@@ -437,10 +437,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned)
 {
-    emu_stream *stream = resolve(handle);
+    stream_ref stream = resolve(handle);
     if (!stream)
         return emu_answer(cudaErrorInvalidResourceHandle);
-    push_wait(stream, last_point(event));
+    push_wait(*stream, last_point(event));
     return emu_answer(cudaSuccess);
 }
 
@@ -479,7 +479,7 @@ cudaError_t emu_launch(const cudaLaunchConfig_t *config, std::function<void()> t
         grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535 ||
         config->dynamicSmemBytes > 48 << 10)
         return emu_answer(cudaErrorInvalidConfiguration);
-    emu_stream *stream = resolve(config->stream);
+    stream_ref stream = resolve(config->stream);
     if (!stream || stream->device != current_device)
         return emu_answer(cudaErrorInvalidResourceHandle);
     emu_grid run = {grid, block, config->dynamicSmemBytes, std::move(thread)};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the emulator promises: that broken kernels are caught, each in a child of its own, because a
  * failed launch or AddressSanitizer ends it; and that streams, events and memory keep CUDA's order. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -259,6 +260,34 @@ static void the_legacy_stream_keeps_order_with_blocking_ones(void **)
     ok(cudaFree(at));
 }
 
+/* Each a thread's own stream, while others synchronize the device and use the legacy stream. */
+static void *open_use_close(void *at)
+{
+    for (int i = 0; i < 200; i++) {
+        cudaStream_t stream;
+        ok(cudaStreamCreate(&stream));
+        launch(stream, 1, 1, 0, store, (int *)at, i);
+        ok(cudaMemsetAsync(at, 0, sizeof(int), cudaStreamLegacy));
+        ok(i % 3 ? cudaSuccess : cudaDeviceSynchronize());
+        ok(cudaStreamDestroy(stream));
+    }
+    return NULL;
+}
+
+static void streams_come_and_go(void **)
+{
+    pthread_t threads[4];
+    int *at[4];
+    for (int i = 0; i < 4; i++) {
+        ok(cudaMalloc(&at[i], sizeof(int)));
+        assert_int_equal(pthread_create(&threads[i], NULL, open_use_close, at[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        ok(cudaFree(at[i]));
+    }
+}
+
 static void memory_has_an_owner_and_an_end(void **)
 {
     cudaPointerAttributes attributes;
@@ -342,6 +371,7 @@ int main(void)
         cmocka_unit_test(warps_and_blocks),
         cmocka_unit_test(events_order_streams),
         cmocka_unit_test(the_legacy_stream_keeps_order_with_blocking_ones),
+        cmocka_unit_test(streams_come_and_go),
         cmocka_unit_test(memory_has_an_owner_and_an_end),
         cmocka_unit_test(bad_launches_are_refused),
         cmocka_unit_test(streams_belong_to_a_device),
