@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Run COMMAND on N hosts that are network namespaces of this machine, joined by a bridge, each link
-# shaped to RATE both ways. The output of all ranks is passed on as it is. Every
-# process sees torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, ...). Exit status: the worst; 77
-# without root. Nothing outside the namespaces is touched, and they are gone afterwards.
+# shaped to RATE both ways. The output of all ranks is passed on as it is. Every process sees
+# torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, ...) and WRING_SECRET, made up if it is not set.
+# Exit status: the worst; 77 without root. Nothing outside the namespaces is touched, and they are gone
+# afterwards.
 set -u
 
 usage="usage: netns.sh [-n N] [-r RATE] -- COMMAND [ARGUMENT...]
@@ -78,6 +79,9 @@ if ! build; then
     echo "netns.sh: skipped: this machine does not let us build network namespaces" >&2
     exit 77
 fi
+
+WRING_SECRET=${WRING_SECRET-$(od -An -N16 -tx8 /dev/urandom | tr -d ' ')}
+export WRING_SECRET
 
 # Their own IPC namespaces keep the hosts from finding each other through shared memory.
 for ((i = 0; i < hosts; i++)); do

@@ -19,17 +19,25 @@
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
-static int meet(void)
+static int meet_once(void)
 {
     struct wri_config config;
     struct wri_launch launch;
     struct wri_rendezvous *r = NULL;
+    struct wri_rendezvous_options options = {.timeout_ms = 20000};
     wring_status status = wri_config_load(&config);
     if (status == WRING_OK)
         status = wri_launch_detect(&config, &launch);
     if (status == WRING_OK)
-        status = wri_rendezvous_open(launch.host, launch.port, launch.listen_fd, launch.job,
-                                     launch.rank, launch.nranks, "x", 1, 20000, &r);
+        status = wri_secret_load(&config, &options.secret);
+    options.host = launch.host;
+    options.port = launch.port;
+    options.listen_fd = launch.listen_fd;
+    options.job = launch.job;
+    options.rank = launch.rank;
+    options.nranks = launch.nranks;
+    if (status == WRING_OK)
+        status = wri_rendezvous_open(&options, "x", 1, &r);
     while (status == WRING_OK && (status = wri_rendezvous_poll(r, 10)) == WRING_AGAIN)
         status = WRING_OK;
     wri_rendezvous_close(r);
@@ -37,6 +45,18 @@ static int meet(void)
         launch.local_nranks != launch.nranks)
         fprintf(stderr, "rank: %s\n", wring_error_message());
     return status == WRING_OK && launch.local_nranks == launch.nranks ? 0 : 1;
+}
+
+/* A second time, too: at the same port, now without the inherited socket. */
+static int meet(void)
+{
+    const char *secret = getenv("WRING_SECRET");
+    if (!secret || strlen(secret) != 64 || strspn(secret, "0123456789abcdef") != 64)
+        return 5;
+    for (int time = 0; time < 3; time++)
+        if (meet_once() != 0)
+            return 1;
+    return 0;
 }
 
 static void count_signal(int number)
@@ -116,10 +136,12 @@ static void ranks_find_each_other(void **state)
     (void)state;
     setenv("RANK", "7", 1); /* another launcher's left-overs do not matter */
     setenv("WORLD_SIZE", "9", 1);
+    setenv("WRING_SECRET_FILE", "/no/such/file", 1);
     assert_int_equal(run("1", "meet"), 0);
     assert_int_equal(run("4", "meet"), 0);
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
+    unsetenv("WRING_SECRET_FILE");
 }
 
 static void the_worst_status_counts(void **state)

@@ -3,7 +3,8 @@
  * The launcher behind `--spawn N`. It decides when a group of local ranks has failed and how it
  * ends.
  *
- * Rank 0 inherits a socket that listens already, so no port is guessed and none can be snatched.
+ * Rank 0 inherits a socket that listens already, so no port is guessed and none can be snatched. A
+ * secret made for this one group keeps other users of the machine out.
  * The kernel kills the children if the launcher dies, whatever it dies of.
  */
 #include "spawn.h"
@@ -18,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,7 +33,8 @@
 
 /* What other launchers left behind would contradict ours. */
 static const char *const foreign_variables[] = {
-    "RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "WRING_LISTEN_FD",
+    "RANK",         "OMPI_COMM_WORLD_RANK", "PMIX_RANK",         "PMI_RANK", "MV2_COMM_WORLD_RANK",
+    "SLURM_PROCID", "WRING_LISTEN_FD",      "WRING_SECRET_FILE",
 };
 
 struct launcher {
@@ -39,6 +42,7 @@ struct launcher {
     pid_t *child; /* by rank; 0 once it has ended */
     int worst;    /* exit status so far */
     int listen_fd, port;
+    char secret[65];
     double failed_s, ended_s; /* when the first rank failed, when SIGTERM was sent; 0: not yet */
     pid_t parent;
     sigset_t signals, original;
@@ -67,12 +71,24 @@ static void open_port(struct launcher *launcher)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t nbytes = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
-        listen(fd, SOMAXCONN) != 0 || getsockname(fd, (struct sockaddr *)&address, &nbytes) != 0)
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+    /* Rank 0 may listen here again for a second communicator, when connections of the first are
+     * still dying: that wants the option on all of them, which they inherit. */
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+        bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, SOMAXCONN) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &nbytes) != 0)
         die("cannot listen on 127.0.0.1: %s", strerror(errno));
     launcher->listen_fd = fd;
     launcher->port = ntohs(address.sin_port);
+}
+
+static void draw_secret(struct launcher *launcher)
+{
+    unsigned char bytes[32];
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+        die("no random numbers from the system: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(launcher->secret + 2 * i, 3, "%02x", bytes[i]);
 }
 
 static void set_number(const char *name, int value)
@@ -89,6 +105,7 @@ static void set_environment(const struct launcher *launcher, int rank)
         unsetenv(foreign_variables[i]);
     snprintf(root, sizeof root, "127.0.0.1:%d", launcher->port);
     setenv("WRING_ROOT", root, 1);
+    setenv("WRING_SECRET", launcher->secret, 1);
     set_number("WRING_RANK", rank);
     set_number("WRING_SIZE", launcher->nranks);
     set_number("WRING_LOCAL_RANK", rank);
@@ -205,6 +222,7 @@ void spawn_if_asked(int argc, char **argv)
         sigaddset(&launcher.signals, signals[i]);
     sigprocmask(SIG_BLOCK, &launcher.signals, &launcher.original);
     open_port(&launcher);
+    draw_secret(&launcher);
     start_ranks(&launcher, rest);
     close(launcher.listen_fd);
     supervise(&launcher);

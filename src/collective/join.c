@@ -74,7 +74,10 @@ wring_status wri_unique_id_create(wring_context *context, wring_unique_id *id_ou
     if (id.host[0] == '\0')
         snprintf(id.host, sizeof(id.host), "127.0.0.1");
     int port = 0, fd;
+    struct wri_secret secret;
     WRI_TRY(draw(&id.job));
+    WRI_TRY(wri_secret_load(&context->config, &secret));
+    WRI_TRY(wri_secret_permits_host(&secret, id.host));
     WRI_TRY(wri_socket_listen(id.host, &port, &fd));
     if (context->listen_fd >= 0)
         close(context->listen_fd);
@@ -144,10 +147,20 @@ static wring_status join_by_rendezvous(wring_context *context, const struct wri_
                                        uint64_t *nonce_out)
 {
     struct wri_rendezvous *rendezvous;
-    WRI_TRY(wri_rendezvous_open(way->host, way->port, way->listen_fd, way->job, way->rank,
-                                way->nranks, own, sizeof(*own),
-                                (int)context->config.join_timeout_ms, &rendezvous));
-    wring_status status;
+    struct wri_rendezvous_options options = {
+        .host = way->host,
+        .port = way->port,
+        .listen_fd = way->listen_fd,
+        .job = way->job,
+        .rank = way->rank,
+        .nranks = way->nranks,
+        .timeout_ms = (int)context->config.join_timeout_ms,
+    };
+    wring_status status = wri_secret_load(&context->config, &options.secret);
+    if (status != WRING_OK && way->listen_fd >= 0)
+        close(way->listen_fd);
+    WRI_TRY(status);
+    WRI_TRY(wri_rendezvous_open(&options, own, sizeof(*own), &rendezvous));
     do
         status = wri_rendezvous_poll(rendezvous, POLL_MS);
     while (status == WRING_AGAIN);

@@ -7,6 +7,7 @@
 
 #include <wring/wring.h>
 #include "base/config.h"
+#include "transport/auth.h"
 
 /* What the launcher says. `job` seeds the identity check and the derived port. */
 struct wri_launch {
@@ -25,14 +26,24 @@ wring_status wri_launch_detect(const struct wri_config *config, struct wri_launc
 
 struct wri_rendezvous;
 
-/* Begin: rank 0 listens on HOST:PORT, or uses LISTEN_FD if it is not -1 (taken over in any case);
- * others connect, retrying until the deadline. BLOB is this rank's contribution. */
-wring_status wri_rendezvous_open(const char *host, int port, int listen_fd, uint64_t job, int rank,
-                                 int nranks, const void *blob, size_t nbytes, int timeout_ms,
-                                 struct wri_rendezvous **rendezvous_out);
+struct wri_rendezvous_options {
+    const char *host; /* where rank 0 listens */
+    int port;
+    int listen_fd; /* rank 0: a socket that listens there already, taken over in any case; or -1 */
+    uint64_t job;
+    int rank, nranks;
+    struct wri_secret secret;
+    int timeout_ms;
+};
+
+/* Begin: rank 0 listens, others connect, retrying until the deadline. BLOB is this rank's
+ * contribution. */
+wring_status wri_rendezvous_open(const struct wri_rendezvous_options *options, const void *blob,
+                                 size_t nbytes, struct wri_rendezvous **rendezvous_out);
 
 /* WRING_AGAIN until all blobs are here. WRING_E_TIMEOUT names the missing ranks. Sleeps at most
- * WAIT_MS for a socket. Strangers and garbage are dropped without harm. */
+ * WAIT_MS for a socket. Strangers and garbage are dropped without harm; a rank whose secret, size
+ * or number does not fit is refused, and told so at once. */
 wring_status wri_rendezvous_poll(struct wri_rendezvous *rendezvous, int wait_ms);
 
 /* After WRING_OK: rank's blob, valid until close. And a nonce that rank 0 drew, equal on all
