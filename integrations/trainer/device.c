@@ -94,12 +94,12 @@ static uint8_t *take(struct device *device, uint8_t *bytes, size_t count)
 
 void device_take(struct device *device, struct dataset *data)
 {
-    data->pixels = take(device, data->pixels, data->count * IMAGE_PIXELS);
-    data->labels = take(device, data->labels, data->count);
+    data->inputs = take(device, data->inputs, data->count * data->ninputs);
+    data->labels = take(device, data->labels, data->count * data->nlabels);
 }
 
 void device_drop(struct device *device, struct dataset *data)
 {
-    device->ops->free(device, data->pixels);
+    device->ops->free(device, data->inputs);
     device->ops->free(device, data->labels);
 }

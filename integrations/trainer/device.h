@@ -23,7 +23,7 @@ struct device {
 /* What softmax() adds up. */
 struct score {
     double loss;      /* sum of -log p(label) */
-    uint64_t correct; /* samples whose largest logit is the label's */
+    uint64_t correct; /* rows whose largest logit is the label's */
 };
 
 struct sgd_step {
@@ -70,19 +70,22 @@ struct device_ops {
     /* Wait for all that was enqueued. NULL, or the first error since open(). */
     const char *(*wait)(struct device *device);
 
-    /* Make COUNT images of DATA the network's INPUT by TABLE, a value for each of 256 pixel values;
-     * and write their LABELS. INDEX NULL takes the images from FIRST on, else those numbered
+    /* Make COUNT samples of DATA the network's INPUT by TABLE, a value for each value of a byte;
+     * and write their LABELS. INDEX NULL takes the samples from FIRST on, else those numbered
      * INDEX[first..first+count). */
     void (*gather)(struct device *device, const struct dataset *data, const float *table,
                    const uint32_t *index, size_t first, size_t count, float *input,
                    uint8_t *labels);
 
-    const struct layer_ops *layer[LAYER_KINDS];
+    const struct layer_ops *layer[LAYER_KINDS]; /* NULL: this device has no such layer */
 
-    /* Softmax and cross-entropy. LOGITS is batch x classes. Adds the samples to SCORE and, unless
-     * DLOGITS is NULL, writes there the derivative of the *mean* loss over the batch. */
-    void (*softmax)(struct device *device, size_t batch, size_t classes, const float *logits,
-                    const uint8_t *labels, float *dlogits, struct score *score);
+    /* Y += X, element by element. NULL: this device cannot. */
+    void (*add)(struct device *device, size_t count, const float *x, float *y);
+
+    /* Softmax and cross-entropy. LOGITS is rows x classes. Adds the rows to SCORE and, unless
+     * DLOGITS is NULL, writes there SCALE times the derivative of their summed loss. */
+    void (*softmax)(struct device *device, size_t rows, size_t classes, const float *logits,
+                    const uint8_t *labels, float scale, float *dlogits, struct score *score);
 
     /* Change COUNT values by their gradients and moments, element by element. */
     void (*sgd)(struct device *device, struct sgd_step step, size_t count, float *value,

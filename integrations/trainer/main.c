@@ -30,6 +30,7 @@ int main(int argc, char **argv)
     char *codec = sync_codec_text(options.codec);
     char *algorithm = sync_algorithm_text(options.algorithm);
     const struct device_ops *ops = device_find(options.device);
+    model_check(options.model, ops);
     if (options.spawn) {
         spawn_if_asked(argc, argv);
         die("--spawn cannot be abbreviated");

@@ -13,21 +13,55 @@
 
 struct layer_spec {
     enum layer_kind kind; /* LAYER_KINDS: no more */
-    size_t width;         /* channels or features out */
+    size_t width;         /* channels or features out; heads */
+    size_t back;          /* not 0: a shortcut from the input of the layer so many places before */
 };
 
 static const struct layer_spec mlp[] = {
-    {LAYER_DENSE, 256}, {LAYER_ELU, 0},         {LAYER_DENSE, 128},
-    {LAYER_ELU, 0},     {LAYER_DENSE, CLASSES}, {LAYER_KINDS, 0},
+    {LAYER_DENSE, 256, 0}, {LAYER_ELU, 0, 0},    {LAYER_DENSE, 128, 0},
+    {LAYER_ELU, 0, 0},     {LAYER_DENSE, 10, 0}, {LAYER_KINDS, 0, 0},
 };
 
 static const struct layer_spec cnn[] = {
-    {LAYER_CONV, 16}, {LAYER_ELU, 0},     {LAYER_POOL, 0}, {LAYER_CONV, 32},       {LAYER_ELU, 0},
-    {LAYER_POOL, 0},  {LAYER_DENSE, 120}, {LAYER_ELU, 0},  {LAYER_DENSE, CLASSES}, {LAYER_KINDS, 0},
+    {LAYER_CONV, 16, 0},  {LAYER_ELU, 0, 0},   {LAYER_POOL, 0, 0},    {LAYER_CONV, 32, 0},
+    {LAYER_ELU, 0, 0},    {LAYER_POOL, 0, 0},  {LAYER_DENSE, 120, 0}, {LAYER_ELU, 0, 0},
+    {LAYER_DENSE, 10, 0}, {LAYER_KINDS, 0, 0},
 };
 
-const char *const model_names[] = {"mlp", "cnn", NULL};
-static const struct layer_spec *const specs[] = {mlp, cnn};
+/* A transformer that reads one way (Radford et al., 2019), small enough to learn something in
+ * minutes. */
+#define WIDTH 128
+#define HEADS 4
+#define BLOCK                                                                                      \
+    {LAYER_NORM, 0, 0}, {LAYER_LINEAR, 3 * WIDTH, 0}, {LAYER_ATTENTION, HEADS, 0},                 \
+        {LAYER_LINEAR, WIDTH, 3}, {LAYER_NORM, 0, 0}, {LAYER_LINEAR, 4 * WIDTH, 0},                \
+        {LAYER_GELU, 0, 0},                                                                        \
+    {                                                                                              \
+        LAYER_LINEAR, WIDTH, 3                                                                     \
+    }
+static const struct layer_spec gpt[] = {
+    {LAYER_EMBED, WIDTH, 0},         {LAYER_POSITION, 0, 0}, BLOCK, BLOCK, {LAYER_NORM, 0, 0},
+    {LAYER_LINEAR, TEXT_CLASSES, 0}, {LAYER_KINDS, 0, 0}};
+
+const char *const model_names[] = {"mlp", "cnn", "gpt", NULL};
+static const struct model_kind {
+    enum data_kind data;
+    const struct layer_spec *layers;
+} kinds[] = {{DATA_IMAGES, mlp}, {DATA_IMAGES, cnn}, {DATA_TEXT, gpt}};
+
+enum data_kind model_data(int kind)
+{
+    return kinds[kind].data;
+}
+
+void model_check(int kind, const struct device_ops *ops)
+{
+    for (const struct layer_spec *spec = kinds[kind].layers; spec->kind != LAYER_KINDS; spec++) {
+        if (!ops->layer[spec->kind] || (spec->back && !ops->add))
+            die("--device %s: has no layer '%s', which model %s needs; train it on the cpu",
+                ops->name, layer_names[spec->kind], model_names[kind]);
+    }
+}
 
 /* Enter a parameter of the layer that was planned last; CALLED is its number among its like. */
 static void enter(struct model *model, struct layer *layer, struct parameter *parameter,
@@ -59,6 +93,8 @@ static size_t append(struct model *model, const struct layer_spec *spec, struct 
 {
     struct layer *layer = &model->layers[model->nlayers++];
     layer_plan(layer, spec->kind, in, spec->width);
+    model->shortcut[layer - model->layers] =
+        spec->back ? (size_t)(layer - model->layers) - spec->back : LAYERS_MAX;
     const struct layer_ops *ops = model->device->ops->layer[spec->kind];
     if (ops->scratch)
         layer->scratch = floats(model, ops->scratch(layer, model->batch));
@@ -70,13 +106,20 @@ static size_t append(struct model *model, const struct layer_spec *spec, struct 
     return count;
 }
 
-/* He et al., 2015, uniform: variance 2 / (values that feed an output). Without a logarithm, so that
- * every machine draws the same bits. */
-static void initialise(float *weight, const struct parameter *p, uint64_t seed, uint64_t stream)
+/* Without a logarithm, so that every machine draws the same bits. */
+static void draw(float *value, const struct parameter *p, uint64_t seed, uint64_t stream)
 {
-    float limit = sqrtf(6.0f / (float)p->shape[1]);
+    float limit = sqrtf((p->start == START_HE ? 6.0f : 1.0f) / (float)p->shape[1]);
     for (size_t i = 0; i < p->count; i++)
-        weight[i] = limit * random_signed(random_bits(seed, stream, i));
+        value[i] = limit * random_signed(random_bits(seed, stream, i));
+}
+
+static void start(float *value, const struct parameter *p, uint64_t seed, uint64_t stream)
+{
+    if (p->start == START_HE || p->start == START_THIN)
+        draw(value, p, seed, stream);
+    for (size_t i = 0; p->start == START_ONE && i < p->count; i++)
+        value[i] = 1;
 }
 
 static void place_parameters(struct model *model, uint64_t seed)
@@ -89,8 +132,7 @@ static void place_parameters(struct model *model, uint64_t seed)
         struct parameter *parameter = model->parameters[i];
         parameter->value = model->values + used;
         parameter->grad = model->grads + used;
-        if (parameter->ndim == 2) /* biases begin at zero */
-            initialise(values + used, parameter, seed, UINT64_MAX - (uint64_t)i);
+        start(values + used, parameter, seed, UINT64_MAX - (uint64_t)i);
         used += parameter->count;
     }
     model->device->ops->put(model->device, model->values, values, model->count * sizeof(float));
@@ -99,16 +141,22 @@ static void place_parameters(struct model *model, uint64_t seed)
 
 void model_create(struct model *model, struct device *device, int kind, size_t batch, uint64_t seed)
 {
-    *model = (struct model){.device = device, .batch = batch};
+    bool text = kinds[kind].data == DATA_TEXT;
+    *model = (struct model){.device = device,
+                            .batch = batch,
+                            .nlabels = text ? TEXT_WINDOW : 1,
+                            .classes = text ? TEXT_CLASSES : IMAGE_CLASSES};
     struct shape shape = {1, IMAGE_SIDE, IMAGE_SIDE};
+    if (text)
+        shape = (struct shape){TEXT_WINDOW, 1, 1};
     model->activation[0] = floats(model, batch * shape_count(shape));
     size_t widest = 0;
-    for (const struct layer_spec *spec = specs[kind]; spec->kind != LAYER_KINDS; spec++) {
+    for (const struct layer_spec *spec = kinds[kind].layers; spec->kind != LAYER_KINDS; spec++) {
         size_t count = append(model, spec, shape);
         shape = model->layers[model->nlayers - 1].out;
         widest = count > widest ? count : widest;
     }
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         model->derivative[i] = floats(model, batch * widest);
     place_parameters(model, seed);
 }
@@ -120,8 +168,8 @@ void model_destroy(struct model *model)
         device->ops->free(device, model->layers[i].scratch);
     for (size_t i = 0; i <= model->nlayers; i++)
         device->ops->free(device, model->activation[i]);
-    device->ops->free(device, model->derivative[0]);
-    device->ops->free(device, model->derivative[1]);
+    for (int i = 0; i < 3; i++)
+        device->ops->free(device, model->derivative[i]);
     device->ops->free(device, model->values);
     device->ops->free(device, model->grads);
 }
@@ -133,27 +181,48 @@ const float *model_forward(struct model *model, size_t count)
         const struct layer *layer = &model->layers[i];
         device->ops->layer[layer->kind]->forward(device, layer, count, model->activation[i],
                                                  model->activation[i + 1]);
+        if (model->shortcut[i] < LAYERS_MAX)
+            device->ops->add(device, count * shape_count(layer->out),
+                             model->activation[model->shortcut[i]], model->activation[i + 1]);
     }
     return model->activation[model->nlayers];
 }
 
-void model_backward(struct model *model, size_t count, const uint8_t *labels, struct score *score,
-                    model_ready_fn ready, void *arg)
+/* A buffer of derivatives that is neither A nor B. */
+static float *third(const struct model *model, const float *a, const float *b)
+{
+    int i = 0;
+    while (model->derivative[i] == a || model->derivative[i] == b)
+        i++;
+    return model->derivative[i];
+}
+
+void model_backward(struct model *model, size_t count, const uint8_t *labels, float scale,
+                    struct score *score, model_ready_fn ready, void *arg)
 {
     struct device *device = model->device;
-    float *dy = model->derivative[0], *dx = model->derivative[1];
-    device->ops->softmax(device, count, CLASSES, model->activation[model->nlayers], labels, dy,
-                         score);
+    float *dy = model->derivative[0], *around = NULL; /* AROUND: to be added at layer START */
+    size_t start = LAYERS_MAX;
     int index = model->nparameters;
+    device->ops->softmax(device, count * model->nlabels, model->classes,
+                         model->activation[model->nlayers], labels, scale, dy, score);
     for (size_t i = model->nlayers; i-- > 0;) {
         const struct layer *layer = &model->layers[i];
+        if (model->shortcut[i] < LAYERS_MAX) {
+            around = dy;
+            start = model->shortcut[i];
+        }
+        float *dx = third(model, dy, around);
         device->ops->layer[layer->kind]->backward(device, layer, count, model->activation[i],
                                                   model->activation[i + 1], dy, i ? dx : NULL);
         for (size_t n = (layer->weight.count > 0) + (layer->bias.count > 0); n > 0; n--)
             ready(arg, --index);
-        float *swap = dy;
+        if (start == i) {
+            device->ops->add(device, count * shape_count(layer->in), around, dx);
+            around = NULL;
+            start = LAYERS_MAX;
+        }
         dy = dx;
-        dx = swap;
     }
 }
 

@@ -5,7 +5,7 @@
 
 #include "model.h"
 
-enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAM };
+enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAM, OPTIMIZERS };
 extern const char *const optimizer_names[];
 
 struct optimizer {

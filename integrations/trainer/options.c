@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which options exist and what they default to. The defaults train the cnn well in five epochs. */
+/* Which options exist and what they default to. The defaults train the cnn well in five epochs, and
+ * gpt in a few hundred steps. */
 #include "options.h"
 
 #include "program.h"
 
 #include <argp.h>
 #include <limits.h>
-
-#define DATA_FOLDER "/usr/share/datasets/fashion-mnist"
 
 enum key {
     KEY_MODEL = 256,
@@ -34,21 +33,25 @@ enum key {
 
 static const struct argp_option table[] = {
     {NULL, 0, NULL, 0, "What is trained:", 1},
-    {"model", KEY_MODEL, "mlp|cnn", 0, "Network (default cnn)", 1},
-    {"data", KEY_DATA, "PATH", 0, "Folder of the four IDX files (default " DATA_FOLDER ")", 1},
+    {"model", KEY_MODEL, "mlp|cnn|gpt", 0, "Network (default cnn)", 1},
+    {"data", KEY_DATA, "PATH", 0,
+     "Folder of the four IDX files (default /usr/share/datasets/fashion-mnist); for gpt any file, "
+     "learned byte by byte (default: the text that `bible` prints)",
+     1},
     {"device", KEY_DEVICE, "cpu|cuda", 0,
      "Where it is trained (default cpu); with cuda, each rank of a host takes a GPU of its own as "
      "far as there are",
      1},
     {"seed", KEY_SEED, "S", 0, "Seed of the weights and of the order of samples (default 1)", 1},
     {NULL, 0, NULL, 0, "How it is trained:", 2},
-    {"optimizer", KEY_OPTIMIZER, "sgd|adam", 0, "Optimizer (default sgd)", 2},
-    {"lr", KEY_LR, "X", 0, "Learning rate (default 0.03 for sgd, 0.001 for adam)", 2},
+    {"optimizer", KEY_OPTIMIZER, "sgd|adam", 0, "Optimizer (default sgd; adam for gpt)", 2},
+    {"lr", KEY_LR, "X", 0, "Learning rate (default 0.03 for sgd, 0.001 for adam, 0.003 for gpt)",
+     2},
     {"momentum", KEY_MOMENTUM, "X", 0, "Momentum of sgd (default 0.9)", 2},
     {"weight-decay", KEY_DECAY, "X", 0, "Decay of the weights (default 0.0005)", 2},
-    {"batch", KEY_BATCH, "N", 0, "Samples per step, over all ranks (default 64)", 2},
+    {"batch", KEY_BATCH, "N", 0, "Samples per step, over all ranks (default 64; 32 for gpt)", 2},
     {"accumulate", KEY_ACCUMULATE, "K", 0, "Micro-steps per step (default 1)", 2},
-    {"epochs", KEY_EPOCHS, "N", 0, "Passes over the data (default 5)", 2},
+    {"epochs", KEY_EPOCHS, "N", 0, "Passes over the data (default 5; 1 for gpt)", 2},
     {"steps", KEY_STEPS, "N", 0, "Steps, instead of --epochs", 2},
     {"warmup", KEY_WARMUP, "N", 0, "Steps over which the rate rises from 0 (default: a twentieth)",
      2},
@@ -149,27 +152,41 @@ static error_t parse_one(int key, char *arg, struct argp_state *state)
     }
 }
 
-static const struct argp parser = {table,
-                                   parse_one,
-                                   NULL,
-                                   "Train a network on Fashion-MNIST with compressed gradients.\v"
-                                   "Runs alone, with --spawn N as N processes on this machine, or "
-                                   "under mpirun, srun or torchrun. N "
-                                   "ranks with K micro-steps see the same samples as one rank with "
-                                   "the same --batch. Ends with status "
-                                   "0 only if all ranks hold the same parameters, bit for bit.",
-                                   NULL,
-                                   NULL,
-                                   NULL};
+static const struct argp parser = {
+    table,
+    parse_one,
+    NULL,
+    "Train a network on Fashion-MNIST, or on text, with compressed gradients.\v"
+    "Runs alone, with --spawn N as N processes on this machine, or "
+    "under mpirun, srun or torchrun. N "
+    "ranks with K micro-steps see the same samples as one rank with "
+    "the same --batch. Ends with status "
+    "0 only if all ranks hold the same parameters, bit for bit.",
+    NULL,
+    NULL,
+    NULL};
+
+/* What depends on other options. */
+static void complete(struct options *o)
+{
+    bool text = model_data(o->model) == DATA_TEXT;
+    if (o->optimizer == OPTIMIZERS)
+        o->optimizer = text ? OPTIMIZER_ADAM : OPTIMIZER_SGD;
+    if (!o->batch)
+        o->batch = text ? 32 : 64;
+    if (!o->epochs)
+        o->epochs = text ? 1 : 5;
+    if (o->lr == 0)
+        o->lr = o->optimizer == OPTIMIZER_SGD ? 0.03 : text ? 0.003 : 0.001;
+}
 
 void options_parse(struct options *options, int argc, char **argv)
 {
     *options = (struct options){.model = 1,
-                                .data = DATA_FOLDER,
                                 .schedule = SCHEDULE_COSINE,
                                 .momentum = 0.9,
                                 .weight_decay = 5e-4,
-                                .batch = 64,
+                                .optimizer = OPTIMIZERS,
                                 .accumulate = 1,
                                 .warmup = -1,
                                 .seed = 1};
@@ -177,8 +194,5 @@ void options_parse(struct options *options, int argc, char **argv)
     argp_parse(&parser, argc, argv, 0, NULL, options);
     if (options->steps && options->epochs)
         die("--steps and --epochs exclude each other; give one");
-    if (!options->epochs)
-        options->epochs = 5;
-    if (options->lr == 0)
-        options->lr = options->optimizer == OPTIMIZER_ADAM ? 0.001 : 0.03;
+    complete(options);
 }

@@ -10,7 +10,7 @@
 struct options {
     int model;        /* index into model_names */
     int device;       /* index into device_names */
-    const char *data; /* folder of the four IDX files */
+    const char *data; /* folder of the four IDX files, or a text; NULL: the default */
 
     enum optimizer_kind optimizer;
     enum schedule_kind schedule;

@@ -44,20 +44,24 @@ static void print_json(const struct summary *s)
                          "ranks", s->ranks, "model", s->model, "device", s->device, "parameters",
                          (json_int_t)s->parameters, "codec", s->codec, "algorithm", s->algorithm,
                          "steps", (json_int_t)s->steps, "train_loss", number(s->train_loss),
-                         "test_accuracy", number(s->test_accuracy), "seconds", number(s->seconds),
-                         "seconds_compute", number(s->seconds_compute), "seconds_exposed_comm",
-                         number(s->seconds_exposed_comm), "dense_bytes_per_step",
-                         number(s->dense_bytes_per_step), "wire_bytes_per_step",
-                         number(s->wire_bytes_per_step), "ratio", number(ratio(s)), "digest",
-                         digest, "replicas_equal", s->replicas_equal));
+                         s->text ? "test_loss" : "test_accuracy",
+                         number(s->text ? s->test_loss : s->test_accuracy), "seconds",
+                         number(s->seconds), "seconds_compute", number(s->seconds_compute),
+                         "seconds_exposed_comm", number(s->seconds_exposed_comm),
+                         "dense_bytes_per_step", number(s->dense_bytes_per_step),
+                         "wire_bytes_per_step", number(s->wire_bytes_per_step), "ratio",
+                         number(ratio(s)), "digest", digest, "replicas_equal", s->replicas_equal));
 }
 
 static void print_text(const struct summary *s)
 {
     printf("%s, %zu parameters, %d rank%s on %s, codec %s, algorithm %s\n", s->model, s->parameters,
            s->ranks, s->ranks == 1 ? "" : "s", s->device, s->codec, s->algorithm);
-    printf("  test accuracy %.2f %%, train loss %.4f after %zu steps\n", 100 * s->test_accuracy,
-           s->train_loss, s->steps);
+    if (s->text)
+        printf("  test loss %.4f", s->test_loss);
+    else
+        printf("  test accuracy %.2f %%", 100 * s->test_accuracy);
+    printf(", train loss %.4f after %zu steps\n", s->train_loss, s->steps);
     printf("  %.1f s: %.1f s compute, %.1f s waiting for communication\n", s->seconds,
            s->seconds_compute, s->seconds_exposed_comm);
     printf("  %.0f bytes per step and rank instead of %.0f, ratio %.2f\n", s->wire_bytes_per_step,

@@ -14,7 +14,9 @@ struct summary {
     const char *model, *device, *codec, *algorithm;
     size_t parameters, steps;
     double train_loss;    /* mean of the last steps, 100 at most */
+    bool text;            /* the model learns text: its test loss is told, else its accuracy */
     double test_accuracy; /* 0..1 */
+    double test_loss;     /* per byte, in nats */
     double seconds;       /* of training; loading and evaluation do not count */
     double seconds_compute, seconds_exposed_comm;
     double dense_bytes_per_step, wire_bytes_per_step;

@@ -83,9 +83,8 @@ static void cut_batch(struct run *run)
 static void load(struct run *run)
 {
     float normaliser[256];
-    dataset_load(&run->data, run->options->data, "train");
-    dataset_load(&run->test, run->options->data, "t10k");
-    dataset_normaliser(&run->data, normaliser);
+    data_load(model_data(run->options->model), run->options->data, &run->data, &run->test,
+              normaliser);
     run->normaliser = device_alloc(run->device, 256, sizeof(float));
     run->device->ops->put(run->device, run->normaliser, normaliser, sizeof normaliser);
     device_take(run->device, &run->data);
@@ -99,8 +98,9 @@ static void open_run(struct run *run, const struct options *options, struct devi
     load(run);
     cut_batch(run);
     size_t memory = run->micro > EVALUATED ? run->micro : EVALUATED;
+    size_t labels = memory * run->data.nlabels;
     run->order = device_alloc(device, run->data.count, sizeof *run->order);
-    run->labels = device_alloc(device, memory, sizeof *run->labels);
+    run->labels = device_alloc(device, labels, sizeof *run->labels);
     run->scores = device_alloc(device, WINDOW + 1, sizeof *run->scores);
     model_create(&run->model, device, options->model, memory, options->seed);
     optimizer_create(&run->optimizer, options->optimizer, options->momentum, options->weight_decay,
@@ -140,7 +140,8 @@ static void micro_step(struct run *run, size_t first, struct score *score)
     run->device->ops->gather(run->device, &run->data, run->normaliser, run->order, first,
                              run->micro, run->model.activation[0], run->labels);
     model_forward(&run->model, run->micro);
-    model_backward(&run->model, run->micro, run->labels, score, sync_ready, run->sync);
+    float scale = 1.0f / (float)(run->micro * run->model.nlabels);
+    model_backward(&run->model, run->micro, run->labels, scale, score, sync_ready, run->sync);
 }
 
 /* Count what the step sent; a gradient that is not finite ends the run on all ranks. */
@@ -197,7 +198,7 @@ static void flush_window(struct run *run, size_t done)
     double losses[WINDOW];
     take_scores(run, run->scores, scores, run->in_window);
     for (size_t i = 0; i < run->in_window; i++)
-        losses[i] = scores[i].loss / (double)run->options->batch;
+        losses[i] = scores[i].loss / (double)(run->options->batch * run->data.nlabels);
     sync_sum(run->sync, losses, run->in_window);
     size_t first = done - run->in_window;
     for (size_t i = 0; i < run->in_window; i++) {
@@ -220,21 +221,26 @@ static void evaluate(struct run *run, size_t done)
         run->device->ops->gather(run->device, &run->test, run->normaliser, NULL, first, count,
                                  run->model.activation[0], run->labels);
         const float *logits = model_forward(&run->model, count);
-        run->device->ops->softmax(run->device, count, CLASSES, logits, run->labels, NULL, score);
+        run->device->ops->softmax(run->device, count * run->model.nlabels, run->model.classes,
+                                  logits, run->labels, 0, NULL, score);
     }
     take_scores(run, score, &sum, 1);
     double sums[2] = {(double)sum.correct, sum.loss};
     sync_sum(run->sync, sums, 2);
-    run->accuracy = sums[0] / (double)run->test.count;
-    run->test_loss = sums[1] / (double)run->test.count;
+    double labels = (double)(run->test.count * run->test.nlabels);
+    run->accuracy = sums[0] / labels;
+    run->test_loss = sums[1] / labels;
     report_log_evaluation(run->log, done, run->accuracy, run->test_loss);
 }
 
 static void show_progress(struct run *run, size_t done)
 {
     char note[96];
-    snprintf(note, sizeof note, "loss %.3f, test accuracy %.2f %%",
-             run->last_loss[(done - 1 - run->in_window) % LAST], 100 * run->accuracy);
+    double loss = run->last_loss[(done - 1 - run->in_window) % LAST];
+    if (model_data(run->options->model) == DATA_TEXT)
+        snprintf(note, sizeof note, "loss %.3f, test loss %.3f", loss, run->test_loss);
+    else
+        snprintf(note, sizeof note, "loss %.3f, test accuracy %.2f %%", loss, 100 * run->accuracy);
     progress_update(&run->progress, done, run->accuracy > 0 ? note : "");
 }
 
@@ -256,7 +262,9 @@ static void summarise(struct run *run, struct summary *summary)
     summary->parameters = run->model.count;
     summary->steps = run->steps;
     summary->train_loss = mean_last_loss(run);
+    summary->text = model_data(run->options->model) == DATA_TEXT;
     summary->test_accuracy = run->accuracy;
+    summary->test_loss = run->test_loss;
     summary->seconds_compute = run->compute_s;
     summary->seconds_exposed_comm = run->exposed_s;
     summary->seconds = run->compute_s + run->exposed_s;

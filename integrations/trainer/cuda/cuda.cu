@@ -141,6 +141,7 @@ extern const struct device_ops trainer_device_cuda = {
     cuda_wait,
     cuda_gather,
     {&cuda_dense, &cuda_conv, &cuda_pool, &cuda_elu}, /* in the order of enum layer_kind */
+    nullptr,                                          /* what only gpt has is the host's */
     cuda_softmax,
     cuda_sgd,
     cuda_adam,

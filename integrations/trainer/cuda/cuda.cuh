@@ -85,7 +85,7 @@ extern const struct layer_ops cuda_dense, cuda_conv, cuda_pool, cuda_elu;
 void cuda_gather(struct device *device, const struct dataset *data, const float *table,
                  const uint32_t *index, size_t first, size_t count, float *input, uint8_t *labels);
 void cuda_softmax(struct device *device, size_t batch, size_t classes, const float *logits,
-                  const uint8_t *labels, float *dlogits, struct score *score);
+                  const uint8_t *labels, float scale, float *dlogits, struct score *score);
 void cuda_sgd(struct device *device, struct sgd_step step, size_t count, float *value,
               const float *grad, float *velocity);
 void cuda_adam(struct device *device, struct adam_step step, size_t count, float *value,

@@ -24,14 +24,14 @@ static __device__ double sample_loss(const float *z, unsigned n, unsigned label,
 }
 
 __global__ void softmax(size_t batch, unsigned classes, const float *logits, const uint8_t *labels,
-                        float *dlogits, struct score *score)
+                        float scale, float *dlogits, struct score *score)
 {
     WRI_SHARED(struct score, part, BLOCK);
     struct score own = {0, 0};
     for (EACH(i, batch)) {
         const float *z = logits + i * classes;
         unsigned best = largest(z, classes);
-        own.loss += sample_loss(z, classes, labels[i], z[best], 1.0f / (float)batch,
+        own.loss += sample_loss(z, classes, labels[i], z[best], scale,
                                 dlogits ? dlogits + i * classes : NULL);
         own.correct += best == labels[i];
     }
@@ -50,7 +50,7 @@ __global__ void softmax(size_t batch, unsigned classes, const float *logits, con
 }
 
 void cuda_softmax(struct device *device, size_t batch, size_t classes, const float *logits,
-                  const uint8_t *labels, float *dlogits, struct score *score)
+                  const uint8_t *labels, float scale, float *dlogits, struct score *score)
 {
-    cuda_launch(device, 1, softmax, batch, classes, logits, labels, dlogits, score);
+    cuda_launch(device, 1, softmax, batch, classes, logits, labels, scale, dlogits, score);
 }

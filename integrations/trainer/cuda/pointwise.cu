@@ -64,17 +64,18 @@ extern const struct layer_ops cuda_elu = {NULL, elu_forward, elu_backward};
 __global__ void gather(size_t count, struct dataset data, const float *table, const uint32_t *index,
                        size_t first, float *input, uint8_t *labels)
 {
-    for (EACH(i, count * IMAGE_PIXELS)) {
-        size_t image = i / IMAGE_PIXELS, sample = index ? index[first + image] : first + image;
-        input[i] = table[data.pixels[sample * IMAGE_PIXELS + i % IMAGE_PIXELS]];
-        if (i % IMAGE_PIXELS == 0)
-            labels[image] = data.labels[sample];
+    for (EACH(i, count * data.ninputs)) {
+        size_t row = i / data.ninputs, column = i % data.ninputs;
+        size_t sample = index ? index[first + row] : first + row;
+        input[i] = table[data.inputs[sample * data.ninputs + column]];
+        if (column < data.nlabels)
+            labels[row * data.nlabels + column] = data.labels[sample * data.nlabels + column];
     }
 }
 
 void cuda_gather(struct device *device, const struct dataset *data, const float *table,
                  const uint32_t *index, size_t first, size_t count, float *input, uint8_t *labels)
 {
-    cuda_launch_each(device, count * IMAGE_PIXELS, gather, count, *data, table, index, first, input,
-                     labels);
+    cuda_launch_each(device, count * data->ninputs, gather, count, *data, table, index, first,
+                     input, labels);
 }

@@ -102,26 +102,11 @@ static void forward(struct device *device, const struct layer *layer, size_t bat
     }
 }
 
-/* Eight partial sums, which the compiler can keep in one vector register. */
-static float sum(const float *x, size_t n)
-{
-    float part[8] = {0}, total = 0;
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (size_t j = 0; j < 8; j++)
-            part[j] += x[i + j];
-    for (size_t j = 0; j < 8; j++)
-        total += part[j];
-    for (; i < n; i++)
-        total += x[i];
-    return total;
-}
-
 static void add_bias_gradient(const struct layer *layer, const float *dy)
 {
     size_t pixels = layer->out.height * layer->out.width;
     for (size_t c = 0; c < layer->bias.count; c++)
-        layer->bias.grad[c] += sum(dy + c * pixels, pixels);
+        layer->bias.grad[c] += host_sum(dy + c * pixels, pixels);
 }
 
 static void backward(struct device *device, const struct layer *layer, size_t batch, const float *x,

@@ -25,14 +25,14 @@ static double sample_loss(const float *z, size_t n, size_t label, float max, flo
 }
 
 void host_softmax(struct device *device, size_t batch, size_t classes, const float *logits,
-                  const uint8_t *labels, float *dlogits, struct score *score)
+                  const uint8_t *labels, float scale, float *dlogits, struct score *score)
 {
     (void)device;
     double loss = 0;
     for (size_t i = 0; i < batch; i++) {
         const float *z = logits + i * classes;
         size_t best = largest(z, classes);
-        loss += sample_loss(z, classes, labels[i], z[best], 1.0f / (float)batch,
+        loss += sample_loss(z, classes, labels[i], z[best], scale,
                             dlogits ? dlogits + i * classes : NULL);
         score->correct += best == labels[i];
     }
