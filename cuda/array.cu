@@ -244,3 +244,40 @@ wring_status wri_cuda_reduce(wring_op op, wring_dtype acc_dtype, void *acc, wrin
         return wri_cuda_fail(WRING_E_INTERNAL, "no sums are kept in type %d", (int)acc_dtype);
     }
 }
+
+/* ---- weigh ----------------------------------------------------------------------------------- */
+
+template <typename A, typename S>
+__global__ void __launch_bounds__(256)
+    weigh_kernel(A *acc, A scale, const S *src, A weight, size_t count)
+{
+    for (size_t i = thread_id(); i < count; i += thread_count()) {
+        A sum = scale * acc[i];
+        if (weight != 0)
+            sum = sum + weight * (A)widen(src[i]);
+        acc[i] = canonical(sum);
+    }
+}
+
+template <typename A, typename S>
+static wring_status weigh(void *acc, double scale, const void *src, double weight, size_t count,
+                          void *stream)
+{
+    return launch(weigh_kernel<A, S>, div_up(count, 1024), 256, stream, (A *)acc, (A)scale,
+                  (const S *)src, (A)weight, count);
+}
+
+wring_status wri_cuda_weigh(wring_dtype acc_dtype, void *acc, double scale, wring_dtype src_dtype,
+                            const void *src, double weight, size_t count, void *stream)
+{
+    if (acc_dtype == WRING_FLOAT32 && src_dtype == WRING_FLOAT32)
+        return weigh<float, float>(acc, scale, src, weight, count, stream);
+    if (acc_dtype == WRING_FLOAT32 && src_dtype == WRING_FLOAT16)
+        return weigh<float, fp16>(acc, scale, src, weight, count, stream);
+    if (acc_dtype == WRING_FLOAT32 && src_dtype == WRING_BFLOAT16)
+        return weigh<float, bf16>(acc, scale, src, weight, count, stream);
+    if (acc_dtype == WRING_FLOAT64 && src_dtype == WRING_FLOAT64)
+        return weigh<double, double>(acc, scale, src, weight, count, stream);
+    return wri_cuda_fail(WRING_E_INTERNAL, "no weighted sum of type %d into %d", (int)src_dtype,
+                         (int)acc_dtype);
+}

@@ -9,6 +9,8 @@ size_t wri_cuda_dtype_size(wring_dtype dtype);
 wring_status wri_cuda_convert(const struct wri_device_convert *);
 wring_status wri_cuda_reduce(wring_op op, wring_dtype acc_dtype, void *acc, wring_dtype src_dtype,
                              const void *src, size_t count, void *stream);
+wring_status wri_cuda_weigh(wring_dtype acc_dtype, void *acc, double scale, wring_dtype src_dtype,
+                            const void *src, double weight, size_t count, void *stream);
 wring_status wri_cuda_seal(const struct wri_device_frame *, size_t n, const struct wri_verdict *,
                            void *stream);
 wring_status wri_cuda_verify(const struct wri_device_frame *, size_t n, struct wri_verdict *,

@@ -246,6 +246,26 @@ wring_status wring_scheduler_ready(wring_scheduler *scheduler, int param)
     return wri_scheduler_ready(scheduler, param);
 }
 
+wring_status wring_scheduler_weigh(wring_scheduler *scheduler, double weight)
+{
+    REQUIRE(scheduler != NULL, "scheduler is NULL");
+    REQUIRE(weight == 0 || (weight >= 1e-9 && weight <= 1e15),
+            "weight %g: it must be 0, or from 1e-9 to 1e15", weight);
+    return wri_scheduler_weigh(scheduler, weight);
+}
+
+wring_status wring_scheduler_absent(wring_scheduler *scheduler, int param)
+{
+    REQUIRE(scheduler != NULL, "scheduler is NULL");
+    return wri_scheduler_absent(scheduler, param);
+}
+
+wring_status wring_scheduler_flush(wring_scheduler *scheduler)
+{
+    REQUIRE(scheduler != NULL, "scheduler is NULL");
+    return wri_scheduler_flush(scheduler);
+}
+
 wring_status wring_scheduler_finish(wring_scheduler *scheduler, wring_result *result_out)
 {
     REQUIRE(scheduler != NULL, "scheduler is NULL");

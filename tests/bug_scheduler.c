@@ -4,6 +4,8 @@
  * one process: gradients finish in different orders, a rank has none, a layer is used in one
  * micro-batch only, the last micro-batch is miscounted, fused and unfused paths differ.
  */
+#include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,6 +91,33 @@ static void finish_all(struct group *group)
         require(wring_scheduler_finish(group->scheduler[r], NULL));
 }
 
+static void *finish_one(void *scheduler)
+{
+    wring_status status = wring_scheduler_finish(scheduler, NULL);
+    if (status != WRING_OK)
+        fprintf(stderr, "%s\n", wring_error_message());
+    return status == WRING_OK ? scheduler : NULL;
+}
+
+/* A thread for each rank: the ranks start something for each other in `finish`. */
+static void finish_together(struct group *group)
+{
+    pthread_t thread[RANKS_MAX];
+    for (int r = 0; r < group->nranks; r++)
+        assert_int_equal(pthread_create(&thread[r], NULL, finish_one, group->scheduler[r]), 0);
+    for (int r = 0; r < group->nranks; r++) {
+        void *done;
+        pthread_join(thread[r], &done);
+        assert_non_null(done);
+    }
+}
+
+static void assert_ranks_agree(const struct group *group)
+{
+    for (int r = 1; r < group->nranks; r++)
+        assert_memory_equal(group->grad[0], group->grad[r], sizeof group->grad[0]);
+}
+
 static struct group group; /* large: not for the stack */
 
 /* Small buckets, sums, K micro-steps. */
@@ -103,7 +132,7 @@ static wring_scheduler_options options_of(int accumulate, wring_op op, size_t bu
 
 /* pytorch 35137, 72843: ranks whose gradients come in different orders paired unlike buckets. Rank
  * R starts at parameter R and goes up or down. */
-static void test_ready_order_differs_between_ranks(void **state)
+static void case_b73_ready_order_differs_between_ranks(void **state)
 {
     (void)state;
     const size_t counts[PARAMS_MAX] = {5, 700, 1, 33};
@@ -129,7 +158,7 @@ static void test_ready_order_differs_between_ranks(void **state)
 }
 
 /* FunASR 3472: the first micro-batch was sent instead of the last; ranks ended at 4 and 7. */
-static void test_last_micro_batch_is_sent(void **state)
+static void case_b68_last_micro_batch_is_sent(void **state)
 {
     (void)state;
     static const float micro_grad[2][2] = {{3, 5}, {6, 8}}; /* rank, micro-batch: means 4 and 7 */
@@ -150,52 +179,91 @@ static void test_last_micro_batch_is_sent(void **state)
 }
 
 /* pytorch 69031, 124193: layer 0 is used in the first micro-batch only, layer 1 in the second only.
- * Who did not use a layer says so with zeros; both are in sync at the end. */
-static void test_layer_used_in_one_micro_batch(void **state)
+ * Who did not use a layer says so, with zeros or by name; both are in sync at the end and equal to
+ * what one rank makes of all micro-batches. */
+static void case_b67_layer_used_in_one_micro_batch(void **state)
 {
     (void)state;
     const size_t counts[2] = {3, 3};
     wring_scheduler_options options = options_of(2, WRING_SUM, 4096);
-    group_open(&group, 2, 2, counts, "none", &options);
-    for (int micro = 0; micro < 2; micro++) {
+    for (int zeros = 0; zeros < 2; zeros++) {
+        group_open(&group, 2, 2, counts, "none", &options);
+        for (int micro = 0; micro < 2; micro++) {
+            for (int r = 0; r < 2; r++)
+                for (int p = 0; p < 2; p++) {
+                    bool used = p == micro;
+                    for (size_t i = 0; i < 3; i++)
+                        group.grad[r][p][i] = used ? (float)(10 * r + (int)i + 1) : 0.0f;
+                    if (used || zeros)
+                        ready(&group, r, p);
+                    else
+                        require(wring_scheduler_absent(group.scheduler[r], p));
+                }
+            finish_all(&group);
+        }
         for (int r = 0; r < 2; r++)
             for (int p = 0; p < 2; p++)
                 for (size_t i = 0; i < 3; i++)
-                    group.grad[r][p][i] = p == micro ? (float)(10 * r + (int)i + 1) : 0.0f;
-        ready_all(&group);
-        finish_all(&group);
+                    assert_true(group.grad[r][p][i] == (float)(10 + 2 * ((int)i + 1)));
+        group_close(&group);
     }
-    for (int r = 0; r < 2; r++)
-        for (int p = 0; p < 2; p++)
-            for (size_t i = 0; i < 3; i++)
-                assert_true(group.grad[r][p][i] == (float)(10 + 2 * ((int)i + 1)));
+}
+
+/* pytorch 35137, the other half: one rank skips a module in one step, another rank another one. */
+static void case_b73_ranks_skip_modules(void **state)
+{
+    (void)state;
+    const size_t counts[3] = {7, 2, 5};
+    wring_scheduler_options options = options_of(1, WRING_SUM, 4);
+    group_open(&group, 3, 3, counts, "none", &options);
+    for (int step = 0; step < 4; step++) {
+        for (int r = 0; r < 3; r++)
+            for (int turn = 0; turn < 3; turn++) {
+                int p = r == 1 ? 2 - turn : turn;
+                for (size_t i = 0; i < counts[p]; i++)
+                    group.grad[r][p][i] = (float)(1 << r);
+                if ((r + p + step) % 3 == 0)
+                    require(wring_scheduler_absent(group.scheduler[r], p));
+                else
+                    ready(&group, r, p);
+            }
+        finish_all(&group);
+        for (int p = 0; p < 3; p++)
+            for (int r = 0; r < 3; r++)
+                assert_true(group.grad[r][p][0] == (float)(7 - (1 << (6 - p - step) % 3)));
+        assert_ranks_agree(&group);
+    }
     group_close(&group);
 }
 
 /* sglang 26923, distributed shampoo 149: a rank without gradients returned early and its peers
- * hung. Here its `finish` names what is missing and changes nothing; with zeros it goes on. */
-static void test_rank_without_gradient(void **state)
+ * hung. Here its `finish` names what is missing and changes nothing; once it says that it has none,
+ * or that its window is over, it takes part with zeros. */
+static void case_b75_rank_without_gradient(void **state)
 {
     (void)state;
     const size_t counts[3] = {4, 0, 9};
-    wring_scheduler_options options = options_of(1, WRING_SUM, 4096);
-    group_open(&group, 3, 3, counts, "none", &options);
-    for (int r = 0; r < 2; r++)
-        for (int p = 0; p < 3; p++) {
-            for (size_t i = 0; i < counts[p]; i++)
-                group.grad[r][p][i] = 1.5f;
-            ready(&group, r, p);
-        }
-    assert_int_equal(wring_scheduler_finish(group.scheduler[2], NULL), WRING_E_STATE);
-    assert_non_null(strstr(wring_error_message(), "'p0', 'p1', 'p2'"));
-    for (int p = 0; p < 3; p++)
-        ready(&group, 2, p);
-    finish_all(&group);
-    for (int r = 0; r < 3; r++)
-        for (int p = 0; p < 3; p++)
-            for (size_t i = 0; i < counts[p]; i++)
-                assert_true(group.grad[r][p][i] == 3.0f);
-    group_close(&group);
+    for (int flush = 0; flush < 2; flush++) {
+        wring_scheduler_options options = options_of(1, WRING_SUM, 4096);
+        group_open(&group, 3, 3, counts, "none", &options);
+        for (int r = 0; r < 3; r++)
+            for (int p = 0; p < 3; p++)
+                for (size_t i = 0; i < counts[p]; i++)
+                    group.grad[r][p][i] = r < 2 ? 1.5f : NAN; /* never read */
+        for (int r = 0; r < 2; r++)
+            for (int p = 0; p < 3; p++)
+                ready(&group, r, p);
+        assert_int_equal(wring_scheduler_finish(group.scheduler[2], NULL), WRING_E_STATE);
+        assert_non_null(strstr(wring_error_message(), "'p0', 'p1', 'p2'"));
+        require(flush ? wring_scheduler_flush(group.scheduler[2])
+                      : wring_scheduler_absent(group.scheduler[2], WRING_ALL_PARAMS));
+        finish_together(&group);
+        for (int r = 0; r < 3; r++)
+            for (int p = 0; p < 3; p++)
+                for (size_t i = 0; i < counts[p]; i++)
+                    assert_true(group.grad[r][p][i] == 3.0f);
+        group_close(&group);
+    }
 }
 
 /* horovod 358: fused and unfused paths gave different results. The bits of one parameter are the
@@ -218,7 +286,7 @@ static void reduce_in_company(const char *codec, size_t bucket_nbytes, int npara
     group_close(&group);
 }
 
-static void test_bucket_make_up_does_not_show(void **state)
+static void case_b46_bucket_make_up_does_not_show(void **state)
 {
     (void)state;
     static const char *const codecs[] = {"none", "bf16", "int8", "ef+int4", "topk:0.1"};
@@ -236,7 +304,7 @@ static void test_bucket_make_up_does_not_show(void **state)
 
 /* pytorch 187732: with accumulation nothing was reduced from the second step on. Ranks agree after
  * every step, lossy codec with state included, and the sum is right. */
-static void test_ranks_agree_step_after_step(void **state)
+static void case_b69_ranks_agree_step_after_step(void **state)
 {
     (void)state;
     const size_t counts[2] = {COUNT_MAX, 130};
@@ -259,15 +327,225 @@ static void test_ranks_agree_step_after_step(void **state)
     group_close(&group);
 }
 
+/* ---- weights --------------------------------------------------------------------------------- */
+
+static void weigh(struct group *group, int rank, double weight)
+{
+    require(wring_scheduler_weigh(group->scheduler[rank], weight));
+}
+
+/* transformers 34191, torchtune 1875: the mean of micro-batch means is not the mean over tokens.
+ * The gradient of token T of rank R is T + 10 R; each rank has 8, cut anew in each step; a
+ * micro-batch's gradient is its mean. The result is the mean over all tokens, exactly. */
+static void case_b93_mean_over_tokens(void **state)
+{
+    (void)state;
+    static const int cuts[][3] = {{2, 6, 0}, {1, 7, 0}, {4, 4, 0}, {8, 0, 0}, {0, 0, 8}, {2, 2, 4}};
+    const size_t counts[2] = {1, 100};
+    wring_scheduler_options options = options_of(3, WRING_AVG, 4096);
+    options.weighted = true;
+    for (int nranks = 1; nranks <= RANKS_MAX; nranks++) {
+        group_open(&group, nranks, 2, counts, "none", &options);
+        for (int step = 0; step < 6; step++) {
+            int token[RANKS_MAX] = {0};
+            for (int micro = 0; micro < 3; micro++) {
+                for (int r = 0; r < nranks; r++) {
+                    int ntokens = cuts[(step + r) % 6][micro], sum = 0;
+                    for (int t = 0; t < ntokens; t++)
+                        sum += token[r]++ + 10 * r;
+                    for (int p = 0; p < 2; p++)
+                        for (size_t i = 0; i < counts[p]; i++) /* 0 / 0: masked, not read */
+                            group.grad[r][p][i] = (float)sum / (float)ntokens;
+                    weigh(&group, r, ntokens);
+                }
+                ready_all(&group);
+                finish_together(&group);
+            }
+            float expected = 0;
+            for (int r = 0; r < nranks; r++)
+                expected += 3.5f + (float)(10 * r);
+            for (int p = 0; p < 2; p++)
+                for (size_t i = 0; i < counts[p]; i++)
+                    assert_true(group.grad[0][p][i] == expected / (float)nranks);
+            assert_ranks_agree(&group);
+        }
+        group_close(&group);
+    }
+}
+
+static float uneven(int rank, int micro, int param, size_t i)
+{
+    unsigned x = (unsigned)i * 2654435761u + (unsigned)(rank * 977 + micro * 131 + param) * 40503u;
+    return (float)(int)((x ^ x >> 15) % 19997) / 7.0f - 1400.0f;
+}
+
+/* Two steps; WEIGHT < 0: a scheduler without weights. */
+static void reduce_weighted(int nranks, int accumulate, const char *codec, double weight)
+{
+    const size_t counts[2] = {700, 33};
+    wring_scheduler_options options = options_of(accumulate, WRING_AVG, 64);
+    options.weighted = weight >= 0;
+    group_open(&group, nranks, 2, counts, codec, &options);
+    for (int micro = 0; micro < 2 * accumulate; micro++) {
+        for (int r = 0; r < nranks; r++) {
+            for (int p = 0; p < 2; p++)
+                for (size_t i = 0; i < counts[p]; i++)
+                    group.grad[r][p][i] = uneven(r, micro, p, i);
+            if (weight >= 0 && (weight != 1 || r > 0)) /* 1 need not be said */
+                weigh(&group, r, weight);
+        }
+        ready_all(&group);
+        finish_together(&group);
+    }
+    assert_ranks_agree(&group);
+}
+
+static void test_equal_weights_change_no_bit(void **state)
+{
+    (void)state;
+    static const double weights[] = {1, 2, 7, 12345, 0.25};
+    static float plain[PARAMS_MAX][COUNT_MAX];
+    for (int nranks = 1; nranks <= RANKS_MAX; nranks += 2)
+        for (int accumulate = 1; accumulate <= 3; accumulate++)
+            for (int lossy = 0; lossy < 2; lossy++) {
+                const char *codec = lossy ? "ef+int8" : "none";
+                reduce_weighted(nranks, accumulate, codec, -1);
+                memcpy(plain, group.grad[0], sizeof plain);
+                group_close(&group);
+                for (size_t w = 0; w < sizeof weights / sizeof *weights; w++) {
+                    reduce_weighted(nranks, accumulate, codec, weights[w]);
+                    assert_memory_equal(plain, group.grad[0], sizeof plain);
+                    group_close(&group);
+                }
+            }
+}
+
+/* mlx-lm 1413: a window whose labels are all masked divided zero by zero. Nothing is sent, no
+ * residual drains or grows: the steps around it are as if it had never been. */
+static void case_b94_window_without_tokens(void **state)
+{
+    (void)state;
+    static float without[PARAMS_MAX][COUNT_MAX];
+    const size_t count = 500;
+    wring_scheduler_options options = options_of(2, WRING_AVG, 4096);
+    options.weighted = true;
+    for (int masked = 0; masked < 2; masked++) {
+        group_open(&group, 3, 1, &count, "ef+int4", &options);
+        for (int micro = 0; micro < 6; micro++) {
+            bool empty = micro / 2 == 1;
+            if (empty && !masked)
+                continue;
+            for (int r = 0; r < 3; r++) {
+                for (size_t i = 0; i < count; i++)
+                    group.grad[r][0][i] = empty ? NAN : uneven(r, micro, 0, i);
+                weigh(&group, r, empty ? 0 : r + 1);
+            }
+            ready_all(&group);
+            finish_together(&group);
+            for (size_t i = 0; empty && micro % 2 && i < count; i++)
+                assert_true(group.grad[0][0][i] == 0.0f);
+        }
+        assert_ranks_agree(&group);
+        if (masked)
+            assert_memory_equal(without, group.grad[0], sizeof without);
+        memcpy(without, group.grad[0], sizeof without);
+        group_close(&group);
+    }
+}
+
+/* Nine batches dealt to three ranks in windows of two: each rank has its own number of micro-steps,
+ * rank 1 has none at all in the last step, and the mean is over batches all the same. */
+static void case_b94_ranks_run_out_of_batches(void **state)
+{
+    (void)state;
+    static const int nbatches[3] = {4, 2, 3};
+    const size_t count = 3;
+    wring_scheduler_options options = options_of(2, WRING_AVG, 4096);
+    options.weighted = true;
+    group_open(&group, 3, 1, &count, "none", &options);
+    for (int step = 0; step < 2; step++) {
+        float sum = 0, weight = 0;
+        for (int micro = 0; micro < 2; micro++) {
+            for (int r = 0; r < 3; r++) {
+                int batch = 2 * step + micro;
+                if (batch >= nbatches[r])
+                    continue;
+                for (size_t i = 0; i < count; i++)
+                    group.grad[r][0][i] = (float)(batch + r);
+                weigh(&group, r, 4);
+                sum += 4 * (float)(batch + r);
+                weight += 4;
+                ready(&group, r, 0);
+                if (micro == 0)
+                    require(wring_scheduler_finish(group.scheduler[r], NULL));
+            }
+        }
+        for (int r = 0; r < 3; r++)
+            if (2 * step + 1 >= nbatches[r])
+                require(wring_scheduler_flush(group.scheduler[r]));
+        finish_together(&group);
+        for (int r = 0; r < 3; r++)
+            assert_float_equal(group.grad[r][0][0], sum / weight, 1e-6f);
+        assert_ranks_agree(&group);
+    }
+    group_close(&group);
+}
+
+/* SUM with weights needs no total. Weights that are refused. */
+static void test_weighted_sum(void **state)
+{
+    (void)state;
+    const size_t count = 2;
+    wring_scheduler_options options = options_of(3, WRING_SUM, 4096);
+    options.weighted = true;
+    group_open(&group, 2, 1, &count, "none", &options);
+    for (int step = 0; step < 2; step++) {
+        for (int micro = 0; micro < 3; micro++) {
+            for (int r = 0; r < 2; r++) {
+                weigh(&group, r, step == 0 ? 3 : micro + r);
+                group.grad[r][0][0] = 5;
+                group.grad[r][0][1] = (float)(r + 1);
+            }
+            ready_all(&group);
+            finish_all(&group);
+        }
+        assert_true(group.grad[0][0][0] == (step == 0 ? 5 * 18.0f : 5 * 9.0f));
+        assert_true(group.grad[0][0][1] == (step == 0 ? 9 + 18.0f : 3 + 12.0f));
+        assert_ranks_agree(&group);
+    }
+    wring_scheduler *scheduler = group.scheduler[0];
+    static const double bad[] = {-1, NAN, INFINITY, 1e-10, 1e16};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(wring_scheduler_weigh(scheduler, bad[i]), WRING_E_ARGUMENT);
+    weigh(&group, 0, 1);
+    assert_int_equal(wring_scheduler_weigh(scheduler, 1), WRING_E_STATE); /* twice */
+    int param;
+    assert_int_equal(
+        wring_scheduler_add(group.scheduler[1], "n", WRING_INT32, 1, &count, NULL, &param),
+        WRING_E_STATE);
+    group_close(&group);
+    options.weighted = false;
+    group_open(&group, 1, 1, &count, "none", &options);
+    assert_int_equal(wring_scheduler_weigh(group.scheduler[0], 1), WRING_E_STATE);
+    assert_non_null(strstr(wring_error_message(), "weighted"));
+    group_close(&group);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ready_order_differs_between_ranks),
-        cmocka_unit_test(test_last_micro_batch_is_sent),
-        cmocka_unit_test(test_layer_used_in_one_micro_batch),
-        cmocka_unit_test(test_rank_without_gradient),
-        cmocka_unit_test(test_bucket_make_up_does_not_show),
-        cmocka_unit_test(test_ranks_agree_step_after_step),
+        cmocka_unit_test(case_b73_ready_order_differs_between_ranks),
+        cmocka_unit_test(case_b68_last_micro_batch_is_sent),
+        cmocka_unit_test(case_b67_layer_used_in_one_micro_batch),
+        cmocka_unit_test(case_b75_rank_without_gradient),
+        cmocka_unit_test(case_b46_bucket_make_up_does_not_show),
+        cmocka_unit_test(case_b69_ranks_agree_step_after_step),
+        cmocka_unit_test(case_b73_ranks_skip_modules),
+        cmocka_unit_test(case_b93_mean_over_tokens),
+        cmocka_unit_test(test_equal_weights_change_no_bit),
+        cmocka_unit_test(case_b94_window_without_tokens),
+        cmocka_unit_test(case_b94_ranks_run_out_of_batches),
+        cmocka_unit_test(test_weighted_sum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

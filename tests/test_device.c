@@ -5,6 +5,7 @@
 #include "scene.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <unistd.h>
 
 static const struct wri_device *device;
@@ -87,6 +88,8 @@ struct trainee {
     void *grad[PARAMS];
 };
 
+static bool weighted; /* micro-steps, in what follows */
+
 static void trainee_open(struct trainee *t, wring_comm *comm, const wring_codec *codec,
                          wring_dtype dtype)
 {
@@ -94,6 +97,7 @@ static void trainee_open(struct trainee *t, wring_comm *comm, const wring_codec 
     options.codec = codec;
     options.accumulate = MICRO;
     options.stream = there_stream;
+    options.weighted = weighted;
     options.bucket_nbytes = 4096;
     options.first_bucket_nbytes = 4096;
     ok(wring_scheduler_create(comm, &options, &t->scheduler));
@@ -105,9 +109,17 @@ static void trainee_open(struct trainee *t, wring_comm *comm, const wring_codec 
     }
 }
 
+/* With weights 5, 5, 2; 3, 3, 0; ... a parameter is absent here and there. */
 static void backward(struct trainee *t, wring_dtype dtype, int rank, int micro)
 {
+    static const double weights[] = {5, 5, 2, 3, 3, 0};
+    if (weighted)
+        ok(wring_scheduler_weigh(t->scheduler, weights[micro]));
     for (int i = PARAMS; i-- > 0;) {
+        if (weighted && (micro + rank + i) % 4 == 0) {
+            ok(wring_scheduler_absent(t->scheduler, i));
+            continue;
+        }
         char host[3000 * sizeof(float)];
         for (size_t j = 0; j < param_count[i]; j++) {
             float value = scene_value(rank, micro, j + 5000 * (size_t)i);
@@ -115,6 +127,24 @@ static void backward(struct trainee *t, wring_dtype dtype, int rank, int micro)
         }
         block_copy(t->grad[i], host, param_count[i] * wring_dtype_size(dtype));
         ok(wring_scheduler_ready(t->scheduler, i));
+    }
+}
+
+static void *finish_one(void *scheduler)
+{
+    return wring_scheduler_finish(scheduler, NULL) == WRING_OK ? scheduler : NULL;
+}
+
+/* A thread for each rank: weights may make a rank start buckets only here. */
+static void finish_all(struct trainee *t)
+{
+    pthread_t thread[RANKS];
+    for (int q = 0; q < RANKS; q++)
+        assert_int_equal(pthread_create(&thread[q], NULL, finish_one, t[q].scheduler), 0);
+    for (int q = 0; q < RANKS; q++) {
+        void *done;
+        pthread_join(thread[q], &done);
+        assert_non_null(done);
     }
 }
 
@@ -135,8 +165,7 @@ static void train(wring_dtype dtype, unsigned char *out)
     for (int micro = 0; micro < MICRO * STEPS; micro++) {
         for (int q = 0; q < RANKS; q++)
             backward(&t[q], dtype, q, micro);
-        for (int q = 0; q < RANKS; q++)
-            ok(wring_scheduler_finish(t[q].scheduler, NULL));
+        finish_all(t);
     }
     for (int i = 0; i < PARAMS; i++) {
         block_copy(out, t[0].grad[i], param_count[i] * wring_dtype_size(dtype));
@@ -191,15 +220,18 @@ static void a_scheduler_with_micro_steps(void **state)
 {
     (void)state;
     static unsigned char host[16000], other[16000];
-    for (int dtype = WRING_FLOAT32; dtype <= WRING_BFLOAT16; dtype++) {
+    for (int turn = 0; turn < 2 * (WRING_BFLOAT16 + 1); turn++) {
+        wring_dtype dtype = (wring_dtype)(turn / 2);
+        weighted = turn % 2;
         there = NULL;
         there_stream = NULL;
-        train((wring_dtype)dtype, host);
+        train(dtype, host);
         there = device;
         there_stream = stream;
-        train((wring_dtype)dtype, other);
+        train(dtype, other);
         assert_memory_equal(host, other, sizeof(host));
     }
+    weighted = false;
 }
 
 int main(void)

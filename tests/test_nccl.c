@@ -257,6 +257,51 @@ static void calls_in_the_order_of_a_stream(void **state)
     run_ranks(2, without_waiting, NULL, NULL);
 }
 
+/* ---- a scheduler's weights ------------------------------------------------------------------- */
+
+/* The total weight travels in device memory. (1 0 + 3 1) + (2 4 + 2 6), over 8; then nothing. */
+static int weigh_micro_steps(int rank, void *arg)
+{
+    (void)arg;
+    wring_context *context = open_context();
+    wring_comm *comm;
+    wring_scheduler *scheduler;
+    size_t count = 1000;
+    float host[1000];
+    int param;
+    bool right = true;
+    ok(wring_comm_create(context, NULL, &comm));
+    wring_scheduler_options options = WRING_SCHEDULER_OPTIONS_INIT;
+    options.accumulate = 2;
+    options.weighted = true;
+    options.stream = there_stream;
+    ok(wring_scheduler_create(comm, &options, &scheduler));
+    void *grad = block_open(sizeof(host));
+    ok(wring_scheduler_add(scheduler, "w", WRING_FLOAT32, 1, &count, grad, &param));
+    for (int micro = 0; micro < 4; micro++) {
+        for (size_t i = 0; i < count; i++)
+            host[i] = (float)(4 * rank + micro * (1 + rank));
+        block_copy(grad, host, sizeof(host));
+        ok(wring_scheduler_weigh(scheduler, micro < 2 ? micro ? 3 - rank : 1 + rank : 0));
+        ok(wring_scheduler_ready(scheduler, param));
+        ok(wring_scheduler_finish(scheduler, NULL));
+        block_copy(host, grad, sizeof(host));
+        for (size_t i = 0; micro % 2 && i < count; i++)
+            right = right && host[i] == (micro == 1 ? 23.0f / 8 : 0.0f);
+    }
+    wring_scheduler_destroy(scheduler);
+    block_close(grad);
+    wring_comm_destroy(comm);
+    wring_context_destroy(context);
+    return !right;
+}
+
+static void weights_of_micro_steps(void **state)
+{
+    (void)state;
+    run_ranks(2, weigh_micro_steps, NULL, NULL);
+}
+
 /* ---- a communicator of the caller's ---------------------------------------------------------- */
 
 typedef struct {
@@ -482,6 +527,7 @@ int main(void)
         cmocka_unit_test(same_bits_3),
         cmocka_unit_test(same_bits_8),
         cmocka_unit_test(calls_in_the_order_of_a_stream),
+        cmocka_unit_test(weights_of_micro_steps),
         cmocka_unit_test(a_communicator_of_the_callers),
         cmocka_unit_test(ranks_that_disagree_are_told),
         cmocka_unit_test(a_mismatch_with_a_known_call_ends_too),

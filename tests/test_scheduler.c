@@ -58,6 +58,11 @@ wring_status wri_planner_start(wring_comm *comm, const wring_call *call,
     return WRING_OK;
 }
 
+wring_status wri_request_test(wring_request *request)
+{
+    return request->status;
+}
+
 wring_status wri_request_wait(wring_request *request, wring_result *result_out)
 {
     wring_status status = request->status;
@@ -438,6 +443,130 @@ static void test_allocation_failure(void **state)
     wri_scheduler_destroy(scheduler);
 }
 
+/* ---- absent gradients, a short window ----------------------------------------------------------
+ */
+
+/* speechbrain 2010: some modules were synchronised inside a scope that suspends that. Parameters of
+ * three modules: nothing leaves, and `finish` counts no bytes, before the last micro-step. */
+static void case_b71_nothing_on_the_wire_inside_a_window(void **state)
+{
+    (void)state;
+    wring_scheduler *scheduler = make(4, 4, 4, WRING_SUM);
+    for (int i = 0; i < 3; i++)
+        add(scheduler, i, WRING_FLOAT32, 1);
+    for (int micro = 0; micro < 4; micro++) {
+        wring_result result;
+        for (int i = 0; i < 3; i++)
+            ready(scheduler, i);
+        assert_int_equal(wire.started, micro < 3 ? 0 : 3);
+        assert_int_equal(wri_scheduler_finish(scheduler, &result), WRING_OK);
+        assert_int_equal(result.wire_nbytes, micro < 3 ? 0 : 30);
+    }
+    wri_scheduler_destroy(scheduler);
+}
+
+static void set(int i, float value)
+{
+    grads[i][0] = value;
+}
+
+/* Who is absent counts as zeros, also in the first micro-step, and has a zeroed gradient if it
+ * never came. Absent parameters do not hold up the buckets. */
+static void test_absent_is_zero(void **state)
+{
+    (void)state;
+    for (int accumulate = 1; accumulate <= 2; accumulate++) {
+        wring_scheduler *scheduler = make(4, 4, accumulate, WRING_AVG);
+        for (int i = 0; i < 3; i++)
+            add(scheduler, i, WRING_FLOAT32, 1);
+        for (int step = 0; step < 2; step++) {
+            for (int micro = 0; micro < accumulate; micro++) {
+                set(0, 6), set(1, 9), set(2, 5);
+                assert_int_equal(wri_scheduler_absent(scheduler, 2), WRING_OK);
+                if (micro + 1 == accumulate)
+                    ready(scheduler, 1);
+                else
+                    assert_int_equal(wri_scheduler_absent(scheduler, 1), WRING_OK);
+                if (micro == 0)
+                    ready(scheduler, 0);
+                assert_int_equal(wri_scheduler_absent(scheduler, WRING_ALL_PARAMS), WRING_OK);
+                assert_int_equal(wire.started, 3 * step + (micro + 1 == accumulate ? 3 : 0));
+                finish(scheduler);
+            }
+            assert_true(grads[0][0] == 6.0f / (float)accumulate);
+            assert_true(grads[1][0] == 9.0f / (float)accumulate);
+            assert_true(grads[2][0] == 0.0f);
+        }
+        assert_int_equal(wri_scheduler_absent(scheduler, 1), WRING_OK);
+        assert_int_equal(wri_scheduler_absent(scheduler, 1), WRING_E_STATE);
+        assert_int_equal(wri_scheduler_ready(scheduler, 1), WRING_E_STATE);
+        assert_int_equal(wri_scheduler_absent(scheduler, -2), WRING_E_ARGUMENT);
+        wri_scheduler_destroy(scheduler);
+    }
+}
+
+/* mlx-lm 1413: ten batches in windows of four; the last two were dropped, or divided by four. The
+ * end may be known before the last micro-step, within it, or only after it. */
+static void case_b94_short_last_window(void **state)
+{
+    (void)state;
+    enum { BEFORE, WITHIN, AFTER };
+    for (int when = BEFORE; when <= AFTER; when++) {
+        wring_scheduler *scheduler = make(4096, 4096, 4, WRING_AVG);
+        add(scheduler, 0, WRING_FLOAT32, 1);
+        for (int batch = 0; batch < 10; batch++) {
+            set(0, (float)(batch * batch));
+            if (batch == 9 && when == BEFORE)
+                assert_int_equal(wri_scheduler_flush(scheduler), WRING_OK);
+            ready(scheduler, 0);
+            if (batch == 9 && when == WITHIN)
+                assert_int_equal(wri_scheduler_flush(scheduler), WRING_OK);
+            finish(scheduler);
+            if (batch == 3)
+                assert_true(grads[0][0] == 14.0f / 4);
+            if (batch == 7)
+                assert_true(grads[0][0] == 126.0f / 4);
+        }
+        if (when == AFTER) {
+            assert_int_equal(wire.started, 2);
+            assert_int_equal(wri_scheduler_flush(scheduler), WRING_OK);
+            finish(scheduler);
+        }
+        assert_int_equal(wire.started, 3);
+        assert_true(grads[0][0] == 145.0f / 2);
+        for (int micro = 0; micro < 4; micro++) { /* the next window is a whole one */
+            set(0, 2);
+            ready(scheduler, 0);
+            finish(scheduler);
+            assert_int_equal(wire.started, micro < 3 ? 3 : 4);
+        }
+        assert_true(grads[0][0] == 2.0f);
+        wri_scheduler_destroy(scheduler);
+    }
+}
+
+/* A flush does not excuse a gradient that was forgotten; and a step of nothing at all is zeros. */
+static void test_flush_of_nothing(void **state)
+{
+    (void)state;
+    wring_scheduler *scheduler = make(4096, 4096, 4, WRING_AVG);
+    add(scheduler, 0, WRING_FLOAT32, 1);
+    add(scheduler, 1, WRING_FLOAT32, 1);
+    set(0, 1), set(1, 1);
+    assert_int_equal(wri_scheduler_flush(scheduler), WRING_OK);
+    finish(scheduler);
+    assert_int_equal(wire.started, 1);
+    assert_true(grads[0][0] == 0.0f && grads[1][0] == 0.0f);
+    ready(scheduler, 0);
+    assert_int_equal(wri_scheduler_flush(scheduler), WRING_OK);
+    assert_int_equal(wri_scheduler_finish(scheduler, NULL), WRING_E_STATE);
+    assert_message("'p1'");
+    ready(scheduler, 1);
+    finish(scheduler);
+    assert_int_equal(wire.started, 2);
+    wri_scheduler_destroy(scheduler);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,6 +583,10 @@ int main(void)
         cmocka_unit_test(test_destroy_waits),
         cmocka_unit_test(test_results_add_up),
         cmocka_unit_test(test_allocation_failure),
+        cmocka_unit_test(case_b71_nothing_on_the_wire_inside_a_window),
+        cmocka_unit_test(test_absent_is_zero),
+        cmocka_unit_test(case_b94_short_last_window),
+        cmocka_unit_test(test_flush_of_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

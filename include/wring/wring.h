@@ -342,7 +342,8 @@ typedef struct wring_scheduler_options {
     size_t bucket_nbytes;       /* 0: setting WRING_BUCKET */
     size_t first_bucket_nbytes; /* 0: setting WRING_FIRST_BUCKET; small, so traffic starts early */
     int accumulate;             /* micro-steps per step; 0 means 1 */
-    wring_op op;                /* over ranks: WRING_SUM or WRING_AVG. Micro-steps likewise */
+    wring_op op;                /* over ranks and micro-steps: WRING_SUM or WRING_AVG */
+    bool weighted;              /* sum(w g), AVG: / sum(w), with w of wring_scheduler_weigh() */
     const wring_codec *codec;   /* NULL: the communicator's */
     void *stream;               /* gradients are in device memory, and made on this stream */
 } wring_scheduler_options;
@@ -360,9 +361,24 @@ WRING_API wring_status wring_scheduler_add(wring_scheduler *scheduler, const cha
                                            wring_dtype dtype, int ndim, const size_t *shape,
                                            void *grad, int *param_out);
 
+/* The current micro-step has WEIGHT samples or tokens (1 if not called): once, before its first
+ * gradient; before its forward pass is best. 0 (its gradients are not read) or 1e-9..1e15. If no
+ * rank's step weighs anything, the reduced gradients are zeros and no state changes. */
+WRING_API wring_status wring_scheduler_weigh(wring_scheduler *scheduler, double weight);
+
 /* The gradient of PARAM is complete for this micro-step; once per micro-step, in any order. On the
- * last micro-step GRAD belongs to the scheduler from here until `finish`. Never waits. */
+ * last micro-step GRAD belongs to the scheduler from here until `finish`; on the others it is free
+ * again (on a device: in stream order). Never waits. */
 WRING_API wring_status wring_scheduler_ready(wring_scheduler *scheduler, int param);
+
+/* Instead of `ready`: this rank has no gradient of PARAM in this micro-step, which counts as zeros.
+ * WRING_ALL_PARAMS: of all that were not ready. */
+#define WRING_ALL_PARAMS (-1)
+WRING_API wring_status wring_scheduler_absent(wring_scheduler *scheduler, int param);
+
+/* A short last window: the step ends at the next `finish`, with this micro-step; if nothing comes
+ * in it, with the one before. A mean is over the micro-steps that there were. */
+WRING_API wring_status wring_scheduler_flush(wring_scheduler *scheduler);
 
 /* End of a micro-step. On the last one: wait until every gradient is reduced. RESULT_OUT (may be
  * NULL) receives the step's totals; nonfinite is the same on all ranks. */

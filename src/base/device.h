@@ -135,6 +135,9 @@ struct wri_device {
     /* acc[i] = acc[i] OP src[i], as wri_array_reduce, ACC of the accumulator type. */
     wring_status (*reduce)(wring_op op, wring_dtype acc_dtype, void *acc, wring_dtype src_dtype,
                            const void *src, size_t count, void *stream);
+    /* acc[i] = scale * acc[i] + weight * src[i], as wri_array_weigh. */
+    wring_status (*weigh)(wring_dtype acc_dtype, void *acc, double scale, wring_dtype src_dtype,
+                          const void *src, double weight, size_t count, void *stream);
 
     /* Unless VERDICT has anything: to[i] += weight * from[i], from[i] = 0, of the generations that
      * count; N elements from TO_BEGIN. */

@@ -4,16 +4,22 @@
 #define WRI_SCHEDULER_ACCUMULATE_H
 
 #include "base/device.h"
+#include "scheduler/bucket.h"
 
-/* GRAD of micro-step MICRO (0..nmicro) joins ACCUMULATOR, which is of the accumulator type of DTYPE
- * and needs no initial value. On the last one the total (AVG: divided by NMICRO) is written to
- * GRAD. */
-void wri_accumulate(wring_op op, wring_dtype dtype, void *accumulator, void *grad, size_t count,
-                    int micro, int nmicro);
+/* Where it is done: DEVICE's table and stream, or NULL for the host. */
+struct wri_site {
+    const struct wri_device *device;
+    void *stream;
+};
 
-/* The same in device memory, enqueued on STREAM. */
-wring_status wri_accumulate_device(const struct wri_device *device, void *stream, wring_op op,
-                                   wring_dtype dtype, void *accumulator, void *grad, size_t count,
-                                   int micro, int nmicro);
+/* WEIGHT times the gradient of PARAM, which has an accumulator, joins this step's sum. With weight
+ * 0 the gradient is not read. */
+wring_status wri_accumulate_add(const struct wri_site *site, struct wri_parameter *param,
+                                double weight);
+
+/* Write the step's sum, divided by DIVISOR (0: not), to the gradient of PARAM: zeros if nothing was
+ * added. The next `add` begins a new sum. */
+wring_status wri_accumulate_end(const struct wri_site *site, struct wri_parameter *param,
+                                double divisor);
 
 #endif

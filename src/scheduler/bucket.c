@@ -48,7 +48,7 @@ void wri_bucket_fill(const struct wri_parameter *params, size_t nparams, wring_s
                                     .recv = param->grad,
                                     .count = param->count};
         if (bucket->nsegments++ == 0)
-            *bucket =
-                (struct wri_bucket){.segments = segments, .nsegments = 1, .dtype = param->dtype};
+            *bucket = (struct wri_bucket){
+                .segments = segments, .nsegments = 1, .first = i, .dtype = param->dtype};
     }
 }

@@ -12,15 +12,17 @@ struct wri_parameter {
     wring_dtype dtype;
     size_t count;
     void *grad;        /* the caller's */
-    void *accumulator; /* count elements of the accumulator type; NULL for one micro-step */
+    void *accumulator; /* count elements of the accumulator type; NULL: GRAD is sent as it is */
+    double unit;       /* what is summed, in units of this weight; 0: nothing in this step yet */
     size_t bucket;
-    bool ready; /* in this micro-step */
+    bool settled; /* ready, or known to be absent, in this micro-step */
 };
 
 struct wri_bucket {
     const wring_segment *segments;
     size_t nsegments;
-    size_t nready; /* in the last micro-step */
+    size_t first;    /* its parameters: first, first - 1, ... */
+    size_t nsettled; /* in this micro-step */
     wring_dtype dtype;
     wring_request *request; /* NULL: not started, or waited for */
 };

@@ -6,7 +6,34 @@
 #ifndef WRI_SCHEDULER_SCHEDULER_H
 #define WRI_SCHEDULER_SCHEDULER_H
 
-#include <wring/wring.h>
+#include "base/memory.h"
+#include "scheduler/accumulate.h"
+#include "scheduler/bucket.h"
+#include "scheduler/weights.h"
+
+struct wring_scheduler {
+    wring_comm *comm;
+    wring_scheduler_options options;
+
+    struct wri_parameter *params;
+    size_t nparams, capacity;
+
+    struct wri_arena arena; /* buckets, segments, accumulators; open: parameters are sealed */
+    struct wri_arena there; /* accumulators on a device */
+    struct wri_site site;   /* where gradients are; set when sealed */
+    struct wri_bucket *buckets;
+    size_t nbuckets;
+
+    int micro;       /* current micro-step, 0..accumulate-1 */
+    int ncounted;    /* micro-steps that the mean is over, so far */
+    bool flushed;    /* the step ends with the current micro-step */
+    size_t nsettled; /* parameters settled in it */
+    size_t nstarted; /* buckets started in this step */
+    struct wri_weights weights;
+
+    wring_status failure; /* of the first failed collective */
+    char message[512];
+};
 
 /* OPTIONS with every default filled in: sizes and `accumulate` positive, `op` SUM or AVG. */
 wring_status wri_scheduler_create(wring_comm *comm, const wring_scheduler_options *options,
@@ -19,7 +46,17 @@ void wri_scheduler_destroy(wring_scheduler *scheduler);
 wring_status wri_scheduler_add(wring_scheduler *scheduler, const char *name, wring_dtype dtype,
                                int ndim, const size_t *shape, void *grad, int *param_out);
 
+/* Lay out buckets and take all memory, once, before the first gradient. */
+wring_status wri_scheduler_seal(wring_scheduler *scheduler);
+
+/* WEIGHT is 0, or from 1e-9 to 1e15. */
+wring_status wri_scheduler_weigh(wring_scheduler *scheduler, double weight);
 wring_status wri_scheduler_ready(wring_scheduler *scheduler, int param);
+wring_status wri_scheduler_absent(wring_scheduler *scheduler, int param);
+wring_status wri_scheduler_flush(wring_scheduler *scheduler);
 wring_status wri_scheduler_finish(wring_scheduler *scheduler, wring_result *result_out);
+
+/* Wait for whatever was started, also after a failure: the buffers are the caller's. */
+wring_result wri_scheduler_drain(wring_scheduler *scheduler);
 
 #endif

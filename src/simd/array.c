@@ -237,6 +237,49 @@ void wri_array_reduce(wring_op op, wring_dtype acc_dtype, void *acc, wring_dtype
     }
 }
 
+static void weigh_float(float *acc, float scale, const float *src, float weight, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        float sum = scale * acc[i] + weight * src[i];
+        acc[i] = sum == sum ? sum : wri_bits_float(WRI_NAN_BITS);
+    }
+}
+
+static void scale_float(float *acc, float scale, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        float product = scale * acc[i];
+        acc[i] = product == product ? product : wri_bits_float(WRI_NAN_BITS);
+    }
+}
+
+static void weigh_double(double *acc, double scale, const double *src, double weight, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        acc[i] = canonical(weight != 0 ? scale * acc[i] + weight * src[i] : scale * acc[i]);
+}
+
+void wri_array_weigh(wring_dtype acc_dtype, void *acc, double scale, wring_dtype src_dtype,
+                     const void *src, double weight, size_t count)
+{
+    assert(acc_dtype == wri_dtype_accumulator(src_dtype));
+    if (acc_dtype == WRING_FLOAT64) {
+        weigh_double(acc, scale, src, weight, count);
+        return;
+    }
+    assert(acc_dtype == WRING_FLOAT32);
+    if (weight == 0) {
+        scale_float(acc, (float)scale, count);
+        return;
+    }
+    float tile[TILE];
+    for (size_t i = 0; i < count; i += TILE) {
+        size_t n = tile_count(count - i);
+        load(tile, src_dtype, (const char *)src + i * wring_dtype_size(src_dtype), n, false);
+        weigh_float((float *)acc + i, (float)scale, tile, (float)weight, n);
+    }
+}
+
 void wri_array_divide(wring_dtype dtype, void *acc, double divisor, size_t count)
 {
     assert(dtype == WRING_FLOAT32 || dtype == WRING_FLOAT64);
