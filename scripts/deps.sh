@@ -7,8 +7,9 @@ set -euo pipefail
 
 packages="build-essential clang cmake ninja-build pkg-config python3 iproute2
     libucx-dev libopenmpi-dev openmpi-bin libcmocka-dev libbenchmark-dev libopenblas-dev
-    libjansson-dev libxxhash-dev libsodium-dev zlib1g-dev dataset-fashion-mnist clang-format"
-    libjansson-dev libxxhash-dev libsodium-dev zlib1g-dev dataset-fashion-mnist bible-kjv clang-format"
+    libjansson-dev libxxhash-dev libsodium-dev zlib1g-dev dataset-fashion-mnist bible-kjv
+    clang-format"
+case "${1-}" in
 "") ;;
 bench) packages="$packages python3-torch python3-matplotlib" ;;
 *)
