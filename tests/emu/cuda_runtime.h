@@ -12,7 +12,8 @@
  *
  * Streams are queues, each with a thread of its own, so that order is only what streams and events
  * say. Environment: EMU_SEED (order of threads), EMU_DEVICES (2), EMU_MEMORY (bytes per device),
- * EMU_DRIVER=missing|old (what a machine without a usable driver answers).
+ * EMU_DRIVER=missing|old (what a machine without a usable driver answers), EMU_STRICT=1 (a wrong
+ * free, and at exit memory that nobody freed, end the process).
  */
 #ifndef EMU_CUDA_RUNTIME_H
 #define EMU_CUDA_RUNTIME_H

@@ -2,6 +2,7 @@
 /* Decides whose memory an address is, and who may free it. */
 #include "emu.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <map>
@@ -11,6 +12,7 @@ struct memory {
     size_t nbytes;
     cudaMemoryType type;
     int device;
+    bool freed; /* perhaps its stream is not there yet */
 };
 
 struct memories {
@@ -19,11 +21,31 @@ struct memories {
     size_t used[DEVICES_MAX] = {};
 };
 
+static void look_for_leaks();
+
 /* Never destroyed: streams of a process that exits may still run. */
 static memories &heap()
 {
-    static memories *one = new memories;
+    static memories *one = [] {
+        atexit(look_for_leaks);
+        return new memories;
+    }();
     return *one;
+}
+
+static void look_for_leaks()
+{
+    std::lock_guard<std::mutex> lock(heap().lock);
+    size_t count = 0, nbytes = 0;
+    for (auto &block : heap().blocks)
+        if (!block.second.freed) {
+            count++;
+            nbytes += block.second.nbytes;
+        }
+    if (count == 0 || !emu_setting("EMU_STRICT", 0))
+        return;
+    fprintf(stderr, "emulated CUDA: %zu blocks of %zu bytes were never freed\n", count, nbytes);
+    abort();
 }
 
 static cudaError_t block_open(void **block, size_t nbytes, cudaMemoryType type)
@@ -41,26 +63,43 @@ static cudaError_t block_open(void **block, size_t nbytes, cudaMemoryType type)
         return emu_answer(cudaErrorMemoryAllocation);
     memset(memory_block, 0xA5, nbytes);
     used += type == cudaMemoryTypeDevice ? nbytes : 0;
-    heap().blocks[(uintptr_t)memory_block] = {nbytes, type, emu_device()};
+    heap().blocks[(uintptr_t)memory_block] = {nbytes, type, emu_device(), false};
     *block = memory_block;
     return emu_answer(cudaSuccess);
 }
 
-static cudaError_t block_close(void *block)
+/* Nobody may free it again, from now on. */
+static cudaError_t block_claim(void *block, cudaMemoryType type)
 {
-    if (!block)
-        return emu_answer(cudaSuccess);
-    {
-        std::lock_guard<std::mutex> lock(heap().lock);
-        auto found = heap().blocks.find((uintptr_t)block);
-        if (found == heap().blocks.end())
-            return emu_answer(cudaErrorInvalidValue);
-        if (found->second.type == cudaMemoryTypeDevice)
-            heap().used[found->second.device] -= found->second.nbytes;
-        heap().blocks.erase(found);
+    std::lock_guard<std::mutex> lock(heap().lock);
+    auto found = heap().blocks.find((uintptr_t)block);
+    if (found != heap().blocks.end() && found->second.type == type && !found->second.freed) {
+        found->second.freed = true;
+        return cudaSuccess;
     }
+    fprintf(stderr, "emulated CUDA: %p is freed twice, or by another than it came from\n", block);
+    if (emu_setting("EMU_STRICT", 0))
+        abort();
+    return cudaErrorInvalidValue;
+}
+
+static void block_close(void *block)
+{
+    std::lock_guard<std::mutex> lock(heap().lock);
+    auto found = heap().blocks.find((uintptr_t)block);
+    if (found->second.type == cudaMemoryTypeDevice)
+        heap().used[found->second.device] -= found->second.nbytes;
+    heap().blocks.erase(found);
     free(block);
-    return emu_answer(cudaSuccess);
+}
+
+static cudaError_t free_now(void *block, cudaMemoryType type)
+{
+    cudaError_t error = block ? block_claim(block, type) : cudaSuccess;
+    cudaDeviceSynchronize();
+    if (block && error == cudaSuccess)
+        block_close(block);
+    return emu_answer(error);
 }
 
 cudaError_t cudaMalloc(void **block, size_t nbytes)
@@ -70,8 +109,7 @@ cudaError_t cudaMalloc(void **block, size_t nbytes)
 
 cudaError_t cudaFree(void *block)
 {
-    cudaDeviceSynchronize();
-    return block_close(block);
+    return free_now(block, cudaMemoryTypeDevice);
 }
 
 /* The address is known at once; what was enqueued before may not use it, which nobody checks. */
@@ -82,6 +120,9 @@ cudaError_t cudaMallocAsync(void **block, size_t nbytes, cudaStream_t)
 
 cudaError_t cudaFreeAsync(void *block, cudaStream_t stream)
 {
+    cudaError_t error = block ? block_claim(block, cudaMemoryTypeDevice) : cudaSuccess;
+    if (!block || error != cudaSuccess)
+        return emu_answer(error);
     return emu_enqueue(stream, [block] { block_close(block); });
 }
 
@@ -92,8 +133,7 @@ cudaError_t cudaHostAlloc(void **block, size_t nbytes, unsigned)
 
 cudaError_t cudaFreeHost(void *block)
 {
-    cudaDeviceSynchronize();
-    return block_close(block);
+    return free_now(block, cudaMemoryTypeHost);
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *pointer)

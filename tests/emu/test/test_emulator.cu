@@ -151,6 +151,35 @@ static void accesses_past_the_end_are_caught(void **)
 #endif
 }
 
+/* ---- memory that is freed wrongly ------------------------------------------------------------ */
+
+enum { FREED_ONCE, FREED_TWICE, FREED_TWICE_LATER, FREED_AS_PINNED, LEAKED };
+
+template <int FAULT> static int run_free()
+{
+    void *block;
+    setenv("EMU_STRICT", "1", 1);
+    ok(cudaMalloc(&block, 100));
+    if (FAULT == FREED_AS_PINNED)
+        ok(cudaFreeHost(block));
+    if (FAULT != LEAKED)
+        ok(cudaFreeAsync(block, cudaStreamLegacy));
+    if (FAULT == FREED_TWICE)
+        ok(cudaFree(block));
+    if (FAULT == FREED_TWICE_LATER)
+        ok(cudaFreeAsync(block, cudaStreamLegacy));
+    exit(0);
+}
+
+static void wrong_frees_and_leaks_show(void **)
+{
+    assert_int_equal(caught(run_free<FREED_ONCE>), 0);
+    assert_int_equal(caught(run_free<FREED_TWICE>), SEEDS);
+    assert_int_equal(caught(run_free<FREED_TWICE_LATER>), SEEDS);
+    assert_int_equal(caught(run_free<FREED_AS_PINNED>), SEEDS);
+    assert_int_equal(caught(run_free<LEAKED>), SEEDS);
+}
+
 /* ---- device language ------------------------------------------------------------------------- */
 
 __global__ void collectives(uint32_t *out)
@@ -300,7 +329,9 @@ static void memory_has_an_owner_and_an_end(void **)
     assert_int_equal(attributes.type, cudaMemoryTypeHost);
     ok(cudaPointerGetAttributes(&attributes, &here));
     assert_int_equal(attributes.type, cudaMemoryTypeUnregistered);
+    setenv("EMU_STRICT", "0", 1);
     assert_int_equal(cudaFree(there + 1), cudaErrorInvalidValue);
+    setenv("EMU_STRICT", "1", 1);
     setenv("EMU_MEMORY", "1000", 1);
     char *large = NULL;
     assert_int_equal(cudaMalloc(&large, 2000), cudaErrorMemoryAllocation);
@@ -368,6 +399,7 @@ int main(void)
         cmocka_unit_test(an_uninitialised_shared_value_shows),
         cmocka_unit_test(a_barrier_that_not_all_reach_fails_the_launch),
         cmocka_unit_test(accesses_past_the_end_are_caught),
+        cmocka_unit_test(wrong_frees_and_leaks_show),
         cmocka_unit_test(warps_and_blocks),
         cmocka_unit_test(events_order_streams),
         cmocka_unit_test(the_legacy_stream_keeps_order_with_blocking_ones),
