@@ -73,6 +73,31 @@ void wring_comm_destroy(wring_comm *comm)
     wri_comm_destroy(comm);
 }
 
+wring_status wring_comm_abort(wring_comm *comm)
+{
+    REQUIRE(comm != NULL, "comm is NULL");
+    wri_comm_abort(comm);
+    return WRING_OK;
+}
+
+wring_status wring_comm_agree(wring_comm *comm, uint64_t value, uint64_t *least_out)
+{
+    REQUIRE(comm != NULL && least_out != NULL, "comm or least_out is NULL");
+    return wri_comm_agree(comm, value, least_out);
+}
+
+wring_status wring_comm_shrink(wring_comm *comm, wring_comm **comm_out)
+{
+    REQUIRE(comm != NULL && comm_out != NULL, "comm or comm_out is NULL");
+    return wri_comm_shrink(comm, comm_out);
+}
+
+wring_status wring_comm_split(wring_comm *comm, int color, int key, wring_comm **comm_out)
+{
+    REQUIRE(comm != NULL && comm_out != NULL, "comm or comm_out is NULL");
+    return wri_comm_split(comm, color, key, comm_out);
+}
+
 int wring_comm_rank(const wring_comm *comm)
 {
     return comm->rank;

@@ -102,7 +102,7 @@ static void ranks_start(int nranks, scenario_fn scenario, pid_t pid[])
         if (pid[q] != 0)
             continue;
         wring_context *context;
-        alarm(60);
+        alarm(20);
         EXPECT(wring_context_create(NULL, &context) == WRING_OK);
         wring_comm *comm = ranks_join(context, &q);
         scenario(context, comm, q);

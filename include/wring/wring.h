@@ -217,6 +217,24 @@ WRING_API wring_status wring_comm_create_local(wring_context *context, int nrank
  * Unfinished requests end with WRING_E_ABORTED. Tensors may be destroyed before or after. */
 WRING_API void wring_comm_destroy(wring_comm *comm);
 
+/* End every call of the communicator, on all ranks, with WRING_E_ABORTED, and refuse later ones.
+ * Any thread, also while others are in calls; needs no other rank's help, and does not wait. */
+WRING_API wring_status wring_comm_abort(wring_comm *comm);
+
+/* The least VALUE of all ranks that are left, the same on each: for example the last step that this
+ * one has committed. Works on a failed communicator, too. Waits until every other rank has called
+ * or died, but for WRING_TIMEOUT. */
+WRING_API wring_status wring_comm_agree(wring_comm *comm, uint64_t value, uint64_t *least_out);
+
+/* A new communicator of all ranks that are left, in order, also if some die meanwhile; every one of
+ * them calls. COMM is still to be destroyed, and what tensors of it hold stays theirs. */
+WRING_API wring_status wring_comm_shrink(wring_comm *comm, wring_comm **comm_out);
+
+/* A new communicator of all ranks that give the same COLOR, in order of KEY, then of rank; every
+ * rank of COMM calls. COLOR -1: none, and NULL in *comm_out. */
+WRING_API wring_status wring_comm_split(wring_comm *comm, int color, int key,
+                                        wring_comm **comm_out);
+
 /* This process's rank, and the number of ranks. */
 WRING_API int wring_comm_rank(const wring_comm *comm);
 WRING_API int wring_comm_size(const wring_comm *comm);

@@ -24,6 +24,14 @@ void wri_comm_poison(wring_comm *comm, wring_status status)
         wri_control_report(comm->control);
 }
 
+void wri_comm_abort(wring_comm *comm)
+{
+    wring_context *context = comm->context;
+    wri_comm_poison(comm, wri_fail(WRING_E_ABORTED, "wring_comm_abort was called"));
+    if (context->transport->wake != NULL)
+        context->transport->wake(context->link);
+}
+
 wring_status wri_comm_check(wring_comm *comm)
 {
     wring_status status = wri_alarm_status(&comm->alarm);
@@ -32,9 +40,8 @@ wring_status wri_comm_check(wring_comm *comm)
     return WRING_OK;
 }
 
-/* A communicator without peers: the caller's defaults, parsed. */
-static wring_status comm_open(wring_context *context, int rank, int nranks,
-                              const wring_comm_options *options, wring_comm **comm_out)
+wring_status wri_comm_open(wring_context *context, int rank, int nranks,
+                           const wring_comm_options *options, wring_comm **comm_out)
 {
     const struct wri_config *config = &context->config;
     const char *algorithm = options->algorithm ? options->algorithm : config->algorithm;
@@ -68,8 +75,7 @@ static wring_status comm_open(wring_context *context, int rank, int nranks,
     return WRING_OK;
 }
 
-/* Where this rank can be reached; of a group, its name, which rank 0 makes. */
-static wring_status introduce(wring_comm *comm, struct wri_card *card_out)
+wring_status wri_comm_introduce(wring_comm *comm, struct wri_card *card_out)
 {
     wring_context *context = comm->context;
     size_t nbytes = sizeof(card_out->address);
@@ -82,7 +88,7 @@ static wring_status introduce(wring_comm *comm, struct wri_card *card_out)
     else
         nbytes = 0;
     pthread_mutex_unlock(&context->lock);
-    card_out->address_nbytes = (uint32_t)nbytes;
+    card_out->address_nbytes = status == WRING_OK ? (uint32_t)nbytes : 0;
     return status;
 }
 
@@ -121,6 +127,7 @@ static wring_status join_group(wring_comm *comm, const struct wri_card *first, v
     if (status == WRING_OK)
         status = transport->group_status(comm->endpoint);
     for (; status == WRING_AGAIN; status = transport->group_status(comm->endpoint)) {
+        WRI_TRY(wri_comm_check(comm));
         if (wri_clock_ns() > end)
             WRI_FAIL(WRING_E_TIMEOUT, "not all ranks joined within %lld ms",
                      (long long)context->config.join_timeout_ms);
@@ -135,7 +142,7 @@ static void set_nonce(wring_comm *comm, uint64_t nonce)
     comm->epoch = (uint32_t)wri_hash(&nonce, sizeof(nonce), 0);
 }
 
-static wring_status open_control(wring_comm *comm, const char *host, struct wri_card *card)
+wring_status wri_comm_open_control(wring_comm *comm, const char *host, struct wri_card *card)
 {
     wring_context *context = comm->context;
     wring_status status = WRING_OK;
@@ -157,7 +164,7 @@ static wring_status make_card(wring_comm *comm, const struct wri_way *way, struc
     if (comm->nranks == 1)
         return WRING_OK;
     WRI_TRY(wri_way_host(comm->context, way, host));
-    return open_control(comm, host, card);
+    return wri_comm_open_control(comm, host, card);
 }
 
 /* All cards are here. */
@@ -168,42 +175,6 @@ static wring_status read_cards(wring_comm *comm, const struct wri_card *cards, u
     wri_context_set_local_ranks(comm->context, comm->local_nranks);
     set_nonce(comm, nonce);
     return comm->control ? wri_control_start(comm->control, cards, nonce) : WRING_OK;
-}
-
-/* A group that exists already: the cards travel on it. */
-static wring_status join_external(wring_comm *comm, const struct wri_way *way, void *external)
-{
-    struct wri_card own, *cards;
-    WRI_TRY(make_card(comm, way, &own));
-    WRI_TRY(join_group(comm, NULL, external));
-    WRI_TRY(wri_alloc((size_t)comm->nranks, sizeof(*cards), (void **)&cards));
-    pthread_mutex_lock(&comm->context->lock);
-    int was = wri_context_enter(comm->context);
-    wring_status status = wri_stream_gather(comm, &own, cards, sizeof(*cards));
-    wri_context_leave(comm->context, was);
-    pthread_mutex_unlock(&comm->context->lock);
-    if (status == WRING_OK)
-        status = read_cards(comm, cards, cards[0].nonce);
-    wri_free(cards);
-    return status;
-}
-
-/* Exchange cards with the others and open them. */
-static wring_status join(wring_comm *comm, const struct wri_way *way)
-{
-    struct wri_card own, *cards;
-    uint64_t nonce;
-    WRI_TRY(make_card(comm, way, &own));
-    WRI_TRY(introduce(comm, &own));
-    WRI_TRY(wri_alloc((size_t)comm->nranks, sizeof(*cards), (void **)&cards));
-    wring_status status = wri_join(comm->context, way, &own, cards, &nonce);
-    if (status == WRING_OK)
-        status = read_cards(comm, cards, nonce);
-    if (status == WRING_OK)
-        status = wri_context_ordered(comm->context) ? join_group(comm, cards, NULL)
-                                                    : connect_all(comm, cards);
-    wri_free(cards);
-    return status;
 }
 
 static wring_status start_barrier(wring_comm *comm, wring_request **request_out)
@@ -225,6 +196,51 @@ static wring_status meet(wring_comm *comm)
     WRI_TRY(wri_request_wait(request, NULL));
     comm->met = true;
     return WRING_OK;
+}
+
+/* A group that exists already: the cards travel on it. */
+static wring_status join_external(wring_comm *comm, const struct wri_way *way, void *external)
+{
+    struct wri_card own, *cards;
+    WRI_TRY(make_card(comm, way, &own));
+    WRI_TRY(join_group(comm, NULL, external));
+    WRI_TRY(wri_alloc((size_t)comm->nranks, sizeof(*cards), (void **)&cards));
+    pthread_mutex_lock(&comm->context->lock);
+    int was = wri_context_enter(comm->context);
+    wring_status status = wri_stream_gather(comm, &own, cards, sizeof(*cards));
+    wri_context_leave(comm->context, was);
+    pthread_mutex_unlock(&comm->context->lock);
+    if (status == WRING_OK)
+        status = read_cards(comm, cards, cards[0].nonce);
+    if (status == WRING_OK)
+        status = meet(comm);
+    wri_free(cards);
+    return status;
+}
+
+wring_status wri_comm_connect(wring_comm *comm, const struct wri_card *cards, uint64_t nonce)
+{
+    WRI_TRY(read_cards(comm, cards, nonce));
+    if (wri_context_ordered(comm->context))
+        WRI_TRY(join_group(comm, cards, NULL));
+    else
+        WRI_TRY(connect_all(comm, cards));
+    return meet(comm);
+}
+
+/* Exchange cards with the others and open them. */
+static wring_status join(wring_comm *comm, const struct wri_way *way)
+{
+    struct wri_card own, *cards;
+    uint64_t nonce;
+    WRI_TRY(make_card(comm, way, &own));
+    WRI_TRY(wri_comm_introduce(comm, &own));
+    WRI_TRY(wri_alloc((size_t)comm->nranks, sizeof(*cards), (void **)&cards));
+    wring_status status = wri_join(comm->context, way, &own, cards, &nonce);
+    if (status == WRING_OK)
+        status = wri_comm_connect(comm, cards, nonce);
+    wri_free(cards);
+    return status;
 }
 
 static bool is_idle(wring_comm *comm)
@@ -278,12 +294,11 @@ wring_status wri_comm_create(wring_context *context, const wring_comm_options *o
     struct wri_way way = {.listen_fd = -1};
     wring_comm *comm;
     WRI_TRY(find_way(context, options, &way));
-    WRI_TRY(comm_open(context, way.rank, way.nranks, options, &comm));
+    WRI_TRY(wri_comm_open(context, way.rank, way.nranks, options, &comm));
     wring_status status =
         options->external ? join_external(comm, &way, options->external) : join(comm, &way);
-    if (status == WRING_OK)
-        status = meet(comm);
     if (status != WRING_OK) {
+        wri_comm_poison(comm, status); /* so that the others need not wait for this rank */
         wri_comm_destroy(comm);
         return wri_fail_context(status, "rank %d of %d cannot join", way.rank, way.nranks);
     }
@@ -303,9 +318,9 @@ wring_status wri_comm_create_local(wring_context *context, int nranks,
     WRI_TRY(wri_alloc((size_t)nranks, sizeof(*card), (void **)&card));
     wring_status status = wri_alloc((size_t)nranks, sizeof(*comm), (void **)&comm);
     for (int q = 0; status == WRING_OK && q < nranks; q++) {
-        status = comm_open(context, q, nranks, options ? options : &defaults, &comm[q]);
+        status = wri_comm_open(context, q, nranks, options ? options : &defaults, &comm[q]);
         if (status == WRING_OK)
-            status = introduce(comm[q], &card[q]);
+            status = wri_comm_introduce(comm[q], &card[q]);
     }
     if (status == WRING_OK)
         status = wri_card_init(&card[0]);

@@ -49,6 +49,21 @@ wring_status wri_comm_create_local(wring_context *context, int nranks,
                                    const wring_comm_options *options, wring_comm **comms_out);
 void wri_comm_destroy(wring_comm *comm);
 
+/* The steps of creating one: without peers, with the caller's defaults; where this rank can be
+ * reached, and of a group, its name, if this is rank 0; its control path, not yet started; and
+ * everything else once the cards of all are here. */
+wring_status wri_comm_open(wring_context *context, int rank, int nranks,
+                           const wring_comm_options *options, wring_comm **comm_out);
+wring_status wri_comm_introduce(wring_comm *comm, struct wri_card *card_out);
+wring_status wri_comm_open_control(wring_comm *comm, const char *host, struct wri_card *card);
+wring_status wri_comm_connect(wring_comm *comm, const struct wri_card *cards, uint64_t nonce);
+
+/* Contracts as of wring_comm_abort, _agree, _shrink and _split. Not locked. */
+void wri_comm_abort(wring_comm *comm);
+wring_status wri_comm_agree(wring_comm *comm, uint64_t value, uint64_t *least_out);
+wring_status wri_comm_shrink(wring_comm *comm, wring_comm **comm_out);
+wring_status wri_comm_split(wring_comm *comm, int color, int key, wring_comm **comm_out);
+
 /* Open the communicator's lane of the context's device. Locked. */
 wring_status wri_lane_open(wring_comm *comm);
 

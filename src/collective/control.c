@@ -74,8 +74,7 @@ void wri_control_tell(struct wri_link *link, enum wri_message_type type, int ran
                                .rank = (uint32_t)rank,
                                .value = value,
                                .number = number};
-    if (wri_link_send(link, head, block) != WRING_OK)
-        wri_link_break(link);
+    wri_link_send(link, head, block);
 }
 
 void wri_control_tell_all(struct wri_control *control, int except, enum wri_message_type type,
@@ -763,6 +762,12 @@ void wri_control_close(struct wri_control *control, bool waits)
     pthread_mutex_unlock(&monitor->lock);
     wri_free(control->member);
     wri_free(control);
+}
+
+void wri_control_place(struct wri_control *control, int rank, int nranks)
+{
+    control->rank = rank;
+    control->nranks = nranks; /* at most as many as there was room made for */
 }
 
 const char *wri_control_host(const struct wri_control *control)

@@ -18,6 +18,7 @@
 #include "collective/context.h"
 #include "collective/frame.h"
 #include "collective/join.h"
+#include "collective/link.h"
 
 #define WRI_MESSAGE_MAX 512
 
@@ -55,8 +56,11 @@ wring_status wri_control_start(struct wri_control *control, const struct wri_car
  * this rank knows. Accepts NULL. */
 void wri_control_close(struct wri_control *control, bool waits);
 
-/* The address that the control listens on, for another one beside it. */
+/* The address at which others reach this rank, for a control path beside this one. */
 const char *wri_control_host(const struct wri_control *control);
+
+/* The ranks of this one's communicator are RANK of NRANKS, known after open and before start. */
+void wri_control_place(struct wri_control *control, int rank, int nranks);
 
 /* This rank failed, as its alarm says: tell the others. Never waits. */
 void wri_control_report(struct wri_control *control);
@@ -65,7 +69,13 @@ void wri_control_report(struct wri_control *control);
 int wri_control_left(struct wri_control *control);
 
 /* What is gathered: ranks that gather different things are told so. */
-enum wri_gather_kind { WRI_GATHER_AGREE = 1, WRI_GATHER_SHRINK, WRI_GATHER_SEAL, WRI_GATHER_SPLIT };
+enum wri_gather_kind {
+    WRI_GATHER_AGREE = 1,
+    WRI_GATHER_SHRINK, /* cards of ranks that want a communicator of all that are left */
+    WRI_GATHER_SPLIT,  /* the same of several communicators */
+    WRI_GATHER_NAME,   /* the name of a transport's group, from its rank 0 */
+    WRI_GATHER_SEAL    /* whether the new communicator works */
+};
 
 /* NBYTES of each rank that is left; in order of rank. */
 struct wri_gathered {
@@ -77,7 +87,7 @@ struct wri_gathered {
     } entry[];
 };
 
-/* Gather NBYTES (at most WRING_ADDRESS_MAX) from every rank that is left, also after a failure.
+/* Gather NBYTES (at most WRI_LINK_BLOCK_MAX - 8) from every rank that is left, also after a failure.
  * All who get a result get the same one, even if ranks die meanwhile. Blocks until all have called
  * or died; WRING_TIMEOUT without that cuts this rank off from the others. Free with wri_free. */
 wring_status wri_control_gather(struct wri_control *control, enum wri_gather_kind kind,

@@ -162,7 +162,7 @@ static bool heard_block(struct wri_control *control, const struct wri_link *link
 {
     struct wri_member *member = &control->member[link->rank];
     const struct wri_message *head = &link->head;
-    if (head->nbytes > WRING_ADDRESS_MAX + 8 || head->number + 1 < control->gathers ||
+    if (head->nbytes > WRI_LINK_BLOCK_MAX || head->number + 1 < control->gathers ||
         head->number > control->gathers + 1)
         return false;
     wri_free(member->block);
@@ -194,7 +194,7 @@ static bool heard_entry(struct wri_control *control, const struct wri_link *link
 {
     const struct wri_message *head = &link->head;
     return head->number == control->gathers && head->rank < (uint32_t)control->nranks &&
-           head->nbytes <= WRING_ADDRESS_MAX + 8 && control->coming_n < (size_t)control->nranks &&
+           head->nbytes <= WRI_LINK_BLOCK_MAX && control->coming_n < (size_t)control->nranks &&
            append(control, (int)head->rank, link->block, head->nbytes);
 }
 

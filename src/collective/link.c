@@ -50,10 +50,11 @@ void wri_link_close(struct wri_link *link)
     link->fd = -1;
 }
 
-void wri_link_break(struct wri_link *link)
+/* Whoever waits for the socket wakes up. */
+static void break_off(struct wri_link *link, int error)
 {
-    if (link->fd >= 0)
-        shutdown(link->fd, SHUT_RDWR);
+    link->error = error;
+    shutdown(link->fd, SHUT_RDWR);
 }
 
 wring_status wri_link_flush(struct wri_link *link)
@@ -92,24 +93,30 @@ static wring_status make_room(struct wri_link *link, size_t nbytes)
     return WRING_OK;
 }
 
-wring_status wri_link_send(struct wri_link *link, struct wri_message head, const void *block)
+void wri_link_send(struct wri_link *link, struct wri_message head, const void *block)
 {
-    if (link->fd < 0)
-        return WRING_E_SYSTEM;
+    if (link->fd < 0 || link->error != 0)
+        return;
     head.magic = MAGIC;
-    wring_status status = make_room(link, sizeof(head) + head.nbytes);
-    if (status != WRING_OK)
-        return status;
+    if (make_room(link, sizeof(head) + head.nbytes) != WRING_OK) {
+        break_off(link, ENOBUFS);
+        return;
+    }
     memcpy(link->queue + link->queued, &head, sizeof(head));
     if (head.nbytes > 0)
         memcpy(link->queue + link->queued + sizeof(head), block, head.nbytes);
     link->queued += sizeof(head) + head.nbytes;
-    return wri_link_flush(link);
+    if (wri_link_flush(link) != WRING_OK)
+        break_off(link, errno ? errno : EPIPE);
 }
 
 wring_status wri_link_receive(struct wri_link *link)
 {
     wring_status status;
+    if (link->error != 0) {
+        errno = link->error;
+        return WRING_E_SYSTEM;
+    }
     if (!link->head_done) {
         status = wri_socket_recv(link->fd, &link->head, sizeof(link->head), &link->done);
         if (status != WRING_OK)

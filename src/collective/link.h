@@ -55,6 +55,7 @@ struct wri_link {
     int64_t opened_ns, heard_ns;
     struct wri_message head;
     unsigned char block[WRI_LINK_BLOCK_MAX];
+    int error;             /* errno of a send that failed: a socket tells it only once */
     bool head_done, waits; /* waits: for room to send */
     size_t done;           /* bytes of what is coming in */
     unsigned char *queue;  /* to be sent: [sent, queued) */
@@ -66,11 +67,8 @@ wring_status wri_link_open(struct wri_link *link, enum wri_link_role role,
                            struct wri_control *control, int rank, int fd, int poll_fd);
 void wri_link_close(struct wri_link *link); /* closed links too */
 
-/* The connection is of no use any more: receiving will tell so. */
-void wri_link_break(struct wri_link *link);
-
-/* Send as much as goes now and keep the rest. */
-wring_status wri_link_send(struct wri_link *link, struct wri_message head, const void *block);
+/* Send as much as goes now and keep the rest. If the connection is gone, receiving will tell. */
+void wri_link_send(struct wri_link *link, struct wri_message head, const void *block);
 wring_status wri_link_flush(struct wri_link *link);
 
 /* WRING_OK: a message is in head and block, until the next call. WRING_AGAIN: not yet.
