@@ -20,15 +20,19 @@ refused 'int9' --codec int9
 refused 'int9' --codec int9 --spawn 2
 refused 'topk' --codec topk:2
 refused 'direct' --algorithm teleport
-refused 'sgd, adam' --optimizer newton
+refused 'sgd, adam, rmsprop' --optimizer newton
 refused 'constant, step, cosine' --schedule wild
 refused '\--lr' --lr fast
 refused '\--lr' --lr -1
 refused '\--lr' --lr nan
 refused '\--batch' --batch 0
 refused '\--batch' --batch 12x
-refused 'multiple of 6' --batch 128 --spawn 3 --accumulate 2
 refused '60000' --batch 70000
+refused '\--clip' --clip 0
+refused 'float32, bfloat16, float16' --grad-dtype float8
+refused '\--loss-scale' --loss-scale much
+refused '\--scale-window' --scale-window 0
+refused 'diverged' --poison 2 --spawn 2
 refused 'exclude' --epochs 1
 refused 'surplus' surplus
 refused '\--log' --log /nonexistent/log.jsonl
@@ -74,6 +78,6 @@ refused "$labels.*longer" --data "$work/data"
 
 "$train" --help >"$work/help" || fail "--help ended with status $?"
 for option in model data codec algorithm optimizer lr momentum weight-decay batch accumulate epochs steps \
-    warmup schedule seed log json spawn eval-every; do
+    warmup schedule seed clip grad-dtype loss-scale scale-window log json spawn eval-every; do
     grep -q -- "--$option" "$work/help" || fail "--help does not tell of --$option"
 done

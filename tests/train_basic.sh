@@ -6,7 +6,7 @@
 run none --spawn 2 --steps 30 --codec none
 check 'list(s["none"]) == "ranks model device parameters codec algorithm steps train_loss test_accuracy seconds \
 seconds_compute seconds_exposed_comm dense_bytes_per_step wire_bytes_per_step ratio digest \
-replicas_equal".split()' none
+replicas_equal loss_scale steps_skipped".split()' none
 check '(s["none"]["ranks"], s["none"]["model"], s["none"]["device"], s["none"]["steps"]) == (2, "mlp", "cpu", 30)' none
 check 's["none"]["parameters"] == 784 * 256 + 256 + 256 * 128 + 128 + 128 * 10 + 10' none
 check 's["none"]["replicas_equal"] is True and len(s["none"]["digest"]) == 16' none
@@ -31,5 +31,13 @@ END
 
 run again --spawn 2 --steps 30 --codec none
 check 's["again"]["digest"] == s["none"]["digest"]' again none
-run adam --spawn 2 --steps 30 --optimizer adam --schedule constant --warmup 0
-check 'sum(loss["adam"][-5:]) < 0.7 * sum(loss["adam"][:5])' adam
+for optimizer in adam rmsprop; do
+    run other --spawn 2 --steps 30 --optimizer $optimizer --schedule constant --warmup 0
+    check 'sum(loss["other"][-5:]) < 0.7 * sum(loss["other"][:5])' other
+done
+
+# A norm that nothing reaches changes nothing; one that all exceed makes steps of that length.
+run clipped --spawn 2 --steps 30 --clip 1000
+check 's["clipped"]["digest"] == s["none"]["digest"]' clipped none
+run clipped --spawn 2 --steps 30 --clip 0.5
+check 's["clipped"]["digest"] != s["none"]["digest"] and s["clipped"]["test_accuracy"] > 0.5' clipped none

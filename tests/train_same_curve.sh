@@ -11,6 +11,12 @@ for ranks in 2 4; do
         check 'max(abs(a - b) / a for a, b in zip(loss["one"], loss["many"])) <= 1e-4' one many
     done
 done
+# Cuts that are not equal: 64 samples in 6 and in 70 parts.
+run many --steps 50 --spawn 3 --accumulate 2 --codec none
+check 'max(abs(a - b) / a for a, b in zip(loss["one"], loss["many"])) <= 1e-4' one many
+run few --steps 3 --codec none
+run many --steps 3 --spawn 2 --accumulate 35 --codec none
+check 'max(abs(a - b) / a for a, b in zip(loss["few"], loss["many"])) <= 1e-4' few many
 run many --steps 50 --accumulate 4
 check 'max(abs(a - b) / a for a, b in zip(loss["one"], loss["many"])) <= 1e-4' one many
 

@@ -20,17 +20,27 @@ struct device {
     void *stream; /* the queue, as wring is told of it; NULL: none, and host memory */
 };
 
+/* How gradients are handed to wring. */
+enum precision { PRECISION_FLOAT32, PRECISION_BFLOAT16, PRECISION_FLOAT16 };
+
 /* What softmax() adds up. */
 struct score {
     double loss;      /* sum of -log p(label) */
     uint64_t correct; /* rows whose largest logit is the label's */
 };
 
+/* FACTOR: what each gradient is multiplied by first. */
 struct sgd_step {
-    float lr, momentum, decay;
+    float factor, lr, momentum, decay;
+};
+
+struct rmsprop_step {
+    float factor, lr, momentum, decay;
+    float beta, epsilon;
 };
 
 struct adam_step {
+    float factor;
     float beta1, beta2, epsilon;
     float rate, scale; /* of the first and second moment, corrected for the start at 0 */
     float shrink;      /* what is taken off the weights, relative */
@@ -90,8 +100,16 @@ struct device_ops {
     /* Change COUNT values by their gradients and moments, element by element. */
     void (*sgd)(struct device *device, struct sgd_step step, size_t count, float *value,
                 const float *grad, float *velocity);
+    void (*rmsprop)(struct device *device, struct rmsprop_step step, size_t count, float *value,
+                    const float *grad, float *velocity, float *second);
     void (*adam)(struct device *device, struct adam_step step, size_t count, float *value,
                  const float *grad, float *first, float *second);
+
+    /* Y = X in 16 bits, rounded to nearest even; and back, exactly. NULL: this device cannot. */
+    void (*narrow)(struct device *device, enum precision precision, size_t count, const float *x,
+                   uint16_t *y);
+    void (*widen)(struct device *device, enum precision precision, size_t count, const uint16_t *x,
+                  float *y);
 };
 
 /* Names of the devices, NULL at the end; the index is what device_find() takes. */

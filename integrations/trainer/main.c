@@ -31,6 +31,9 @@ int main(int argc, char **argv)
     char *algorithm = sync_algorithm_text(options.algorithm);
     const struct device_ops *ops = device_find(options.device);
     model_check(options.model, ops);
+    if (options.precision != PRECISION_FLOAT32 && !ops->narrow)
+        die("--grad-dtype %s: not there on device %s; leave it away, and take a codec of 16 bits",
+            precision_names[options.precision], ops->name);
     if (options.spawn) {
         spawn_if_asked(argc, argv);
         die("--spawn cannot be abbreviated");

@@ -5,7 +5,7 @@
 
 #include "model.h"
 
-enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAM, OPTIMIZERS };
+enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAM, OPTIMIZER_RMSPROP, OPTIMIZERS };
 extern const char *const optimizer_names[];
 
 struct optimizer {
@@ -15,14 +15,14 @@ struct optimizer {
     size_t steps;
 };
 
-/* MOMENTUM is SGD's; Adam's two are fixed at 0.9 and 0.999. */
+/* MOMENTUM is SGD's and RMSprop's; Adam's two are fixed at 0.9 and 0.999. */
 void optimizer_create(struct optimizer *optimizer, enum optimizer_kind kind, double momentum,
                       double weight_decay, const struct model *model);
 void optimizer_destroy(struct optimizer *optimizer, const struct model *model);
 
-/* Change the model's values by its gradients. SGD: the decay is added to the gradient. Adam: it is
- * taken off the weights (AdamW). Biases do not decay. */
-void optimizer_step(struct optimizer *optimizer, struct model *model, double lr);
+/* Change the model's values by FACTOR times its gradients. SGD and RMSprop: the decay is added to
+ * the gradient. Adam: it is taken off the weights (AdamW). Biases do not decay. */
+void optimizer_step(struct optimizer *optimizer, struct model *model, double lr, float factor);
 
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_COSINE };
 extern const char *const schedule_names[];

@@ -4,9 +4,11 @@
 #include "options.h"
 
 #include "program.h"
+#include "sync.h"
 
 #include <argp.h>
 #include <limits.h>
+#include <string.h>
 
 enum key {
     KEY_MODEL = 256,
@@ -28,7 +30,12 @@ enum key {
     KEY_SPAWN,
     KEY_LOG,
     KEY_JSON,
-    KEY_EVAL
+    KEY_EVAL,
+    KEY_CLIP,
+    KEY_PRECISION,
+    KEY_SCALE,
+    KEY_WINDOW,
+    KEY_POISON
 };
 
 static const struct argp_option table[] = {
@@ -44,10 +51,10 @@ static const struct argp_option table[] = {
      1},
     {"seed", KEY_SEED, "S", 0, "Seed of the weights and of the order of samples (default 1)", 1},
     {NULL, 0, NULL, 0, "How it is trained:", 2},
-    {"optimizer", KEY_OPTIMIZER, "sgd|adam", 0, "Optimizer (default sgd; adam for gpt)", 2},
-    {"lr", KEY_LR, "X", 0, "Learning rate (default 0.03 for sgd, 0.001 for adam, 0.003 for gpt)",
-     2},
-    {"momentum", KEY_MOMENTUM, "X", 0, "Momentum of sgd (default 0.9)", 2},
+    {"optimizer", KEY_OPTIMIZER, "sgd|adam|rmsprop", 0, "Optimizer (default sgd; adam for gpt)", 2},
+    {"lr", KEY_LR, "X", 0, "Learning rate (default 0.03 for sgd, else 0.001, or 0.003 for gpt)", 2},
+    {"momentum", KEY_MOMENTUM, "X", 0,
+     "Momentum (default 0.9 for sgd, 0 for rmsprop; adam has its own)", 2},
     {"weight-decay", KEY_DECAY, "X", 0, "Decay of the weights (default 0.0005)", 2},
     {"batch", KEY_BATCH, "N", 0, "Samples per step, over all ranks (default 64; 32 for gpt)", 2},
     {"accumulate", KEY_ACCUMULATE, "K", 0, "Micro-steps per step (default 1)", 2},
@@ -60,7 +67,19 @@ static const struct argp_option table[] = {
      "cosine "
      "to 0 (default)",
      2},
+    {"clip", KEY_CLIP, "X", 0,
+     "Scale gradients down to a norm of X over all parameters (default: never)", 2},
     {NULL, 0, NULL, 0, "How gradients travel:", 3},
+    {"grad-dtype", KEY_PRECISION, "float32|bfloat16|float16", 0,
+     "What they are handed to wring as (default float32)", 3},
+    {"loss-scale", KEY_SCALE, "X|dynamic", 0,
+     "Multiply the loss by X, and the gradients by 1/X when they have arrived; dynamic begins at "
+     "65536, halves and skips the step when a gradient is not finite on some rank, and doubles "
+     "after good steps (default 1; dynamic for float16)",
+     3},
+    {"scale-window", KEY_WINDOW, "N", 0, "Good steps until a dynamic scale doubles (default 1000)",
+     3},
+    {"poison", KEY_POISON, "STEP", OPTION_HIDDEN, "For tests: an infinite gradient on one rank", 3},
     {"codec", KEY_CODEC, "SPEC", 0,
      "For example none, bf16, int8, ef+int4, ef+topk:0.01+int8 (default: setting WRING_CODEC)", 3},
     {"algorithm", KEY_ALGORITHM, "A", 0,
@@ -110,9 +129,30 @@ static error_t parse_model_and_reports(int key, char *arg, struct options *o)
     }
 }
 
-static error_t parse_one(int key, char *arg, struct argp_state *state)
+static error_t parse_precision(int key, char *arg, struct options *o)
 {
-    struct options *o = state->input;
+    switch (key) {
+    case KEY_PRECISION:
+        o->precision = (enum precision)parse_word("--grad-dtype", arg, precision_names);
+        return 0;
+    case KEY_SCALE:
+        o->scaler.dynamic = strcmp(arg, "dynamic") == 0;
+        o->scaler.scale =
+            o->scaler.dynamic ? SCALER_FIRST : parse_real("--loss-scale", arg, 1e-6, SCALER_MAX);
+        return 0;
+    case KEY_WINDOW:
+        o->scaler.window = (size_t)parse_int("--scale-window", arg, 1, INT_MAX);
+        return 0;
+    case KEY_POISON:
+        o->poison = (size_t)parse_int("--poison", arg, 1, INT_MAX);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_training(int key, char *arg, struct options *o)
+{
     switch (key) {
     case KEY_OPTIMIZER:
         o->optimizer = (enum optimizer_kind)parse_word("--optimizer", arg, optimizer_names);
@@ -144,12 +184,23 @@ static error_t parse_one(int key, char *arg, struct argp_state *state)
     case KEY_WARMUP:
         o->warmup = parse_int("--warmup", arg, 0, INT_MAX);
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s': every argument is an option", arg);
+    case KEY_CLIP:
+        o->clip = parse_real("--clip", arg, 1e-9, 1e9);
         return 0;
     default:
-        return parse_model_and_reports(key, arg, o);
+        return ARGP_ERR_UNKNOWN;
     }
+}
+
+static error_t parse_one(int key, char *arg, struct argp_state *state)
+{
+    struct options *o = state->input;
+    if (key == ARGP_KEY_ARG)
+        argp_error(state, "'%s': every argument is an option", arg);
+    error_t status = parse_training(key, arg, o);
+    if (status == ARGP_ERR_UNKNOWN)
+        status = parse_precision(key, arg, o);
+    return status == ARGP_ERR_UNKNOWN ? parse_model_and_reports(key, arg, o) : status;
 }
 
 static const struct argp parser = {
@@ -172,6 +223,12 @@ static void complete(struct options *o)
     bool text = model_data(o->model) == DATA_TEXT;
     if (o->optimizer == OPTIMIZERS)
         o->optimizer = text ? OPTIMIZER_ADAM : OPTIMIZER_SGD;
+    if (o->momentum < 0)
+        o->momentum = o->optimizer == OPTIMIZER_SGD ? 0.9 : 0;
+    if (o->scaler.scale == 0) {
+        o->scaler.dynamic = o->precision == PRECISION_FLOAT16;
+        o->scaler.scale = o->scaler.dynamic ? SCALER_FIRST : 1;
+    }
     if (!o->batch)
         o->batch = text ? 32 : 64;
     if (!o->epochs)
@@ -184,7 +241,8 @@ void options_parse(struct options *options, int argc, char **argv)
 {
     *options = (struct options){.model = 1,
                                 .schedule = SCHEDULE_COSINE,
-                                .momentum = 0.9,
+                                .momentum = -1,
+                                .scaler = {.window = SCALER_WINDOW},
                                 .weight_decay = 5e-4,
                                 .optimizer = OPTIMIZERS,
                                 .accumulate = 1,

@@ -4,6 +4,7 @@
 #define TRAINER_OPTIONS_H
 
 #include "optimizer.h"
+#include "scaler.h"
 
 #include <stdbool.h>
 
@@ -15,9 +16,13 @@ struct options {
     enum optimizer_kind optimizer;
     enum schedule_kind schedule;
     double lr, momentum, weight_decay;
-    size_t batch, accumulate; /* samples per step over all ranks; micro-steps per step */
+    size_t batch, accumulate; /* samples per step over all ranks; micro-steps */
     size_t steps, epochs;     /* STEPS 0: EPOCHS counts */
     long warmup;              /* steps; -1: a twentieth of the run */
+    double clip;              /* 0: gradients of any norm */
+    enum precision precision; /* of gradients, as they travel */
+    struct scaler scaler;
+    size_t poison; /* the step (from 1) in which the last rank's gradients are infinite; 0: none */
     uint64_t seed;
 
     const char *codec, *algorithm; /* NULL: the settings WRING_CODEC and WRING_ALGORITHM */

@@ -40,7 +40,7 @@ static void print_json(const struct summary *s)
     snprintf(digest, sizeof digest, "%016llx", (unsigned long long)s->digest);
     print_line(stdout,
                json_pack("{s:i, s:s, s:s, s:I, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                         "s:o, s:s, s:b}",
+                         "s:o, s:s, s:b, s:o, s:I}",
                          "ranks", s->ranks, "model", s->model, "device", s->device, "parameters",
                          (json_int_t)s->parameters, "codec", s->codec, "algorithm", s->algorithm,
                          "steps", (json_int_t)s->steps, "train_loss", number(s->train_loss),
@@ -50,7 +50,9 @@ static void print_json(const struct summary *s)
                          "seconds_exposed_comm", number(s->seconds_exposed_comm),
                          "dense_bytes_per_step", number(s->dense_bytes_per_step),
                          "wire_bytes_per_step", number(s->wire_bytes_per_step), "ratio",
-                         number(ratio(s)), "digest", digest, "replicas_equal", s->replicas_equal));
+                         number(ratio(s)), "digest", digest, "replicas_equal", s->replicas_equal,
+                         "loss_scale", number(s->loss_scale), "steps_skipped",
+                         (json_int_t)s->steps_skipped));
 }
 
 static void print_text(const struct summary *s)
@@ -66,6 +68,9 @@ static void print_text(const struct summary *s)
            s->seconds_compute, s->seconds_exposed_comm);
     printf("  %.0f bytes per step and rank instead of %.0f, ratio %.2f\n", s->wire_bytes_per_step,
            s->dense_bytes_per_step, ratio(s));
+    if (s->steps_skipped)
+        printf("  %zu steps skipped, whose gradients were not finite; loss scale %g\n",
+               s->steps_skipped, s->loss_scale);
     printf("  replicas %s, digest %016llx\n", s->replicas_equal ? "equal" : "DIFFER",
            (unsigned long long)s->digest);
 }
@@ -94,12 +99,17 @@ void report_log_close(FILE *log, const char *path)
         die("--log %s: not written completely; is the disk full?", path);
 }
 
-void report_log_step(FILE *log, size_t step, double loss, double lr, uint64_t wire_nbytes)
+void report_log_step(FILE *log, size_t step, double loss, const struct step_record *record)
 {
-    if (log)
-        print_line(log,
-                   json_pack("{s:I, s:o, s:o, s:I}", "step", (json_int_t)step, "loss", number(loss),
-                             "lr", number(lr), "wire_bytes", (json_int_t)wire_nbytes));
+    if (!log)
+        return;
+    json_t *line =
+        json_pack("{s:I, s:o, s:o, s:I, s:o}", "step", (json_int_t)step, "loss", number(loss), "lr",
+                  number(record->lr), "wire_bytes", (json_int_t)record->wire_nbytes, "loss_scale",
+                  number(record->loss_scale));
+    if (line && !isnan(record->norm))
+        json_object_set_new(line, "grad_norm", number(record->norm));
+    print_line(log, line);
 }
 
 void report_log_evaluation(FILE *log, size_t step, double accuracy, double loss)

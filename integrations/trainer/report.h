@@ -22,6 +22,8 @@ struct summary {
     double dense_bytes_per_step, wire_bytes_per_step;
     uint64_t digest;
     bool replicas_equal;
+    double loss_scale; /* after the last step */
+    size_t steps_skipped;
 };
 
 /* One line of JSON, or four lines for people, on standard output. */
@@ -31,7 +33,13 @@ void report_summary(const struct summary *summary, bool json);
 FILE *report_log_open(const char *path);
 void report_log_close(FILE *log, const char *path);
 
-void report_log_step(FILE *log, size_t step, double loss, double lr, uint64_t wire_nbytes);
+/* A step: its loss, and how it went. */
+struct step_record {
+    double lr, loss_scale;
+    double norm; /* of the gradient, before it was clipped; NaN where nothing is clipped */
+    uint64_t wire_nbytes;
+};
+void report_log_step(FILE *log, size_t step, double loss, const struct step_record *record);
 void report_log_evaluation(FILE *log, size_t step, double accuracy, double loss);
 
 #endif

@@ -144,6 +144,8 @@ void sync_open(struct sync *sync, const char *codec, const char *algorithm)
 void sync_close(struct sync *sync)
 {
     wring_scheduler_destroy(sync->scheduler);
+    if (sync->narrow)
+        sync->model->device->ops->free(sync->model->device, sync->narrow);
     wring_codec_destroy(sync->codec);
     wring_comm_destroy(sync->comm);
     wring_context_destroy(sync->context);
@@ -153,33 +155,70 @@ void sync_close(struct sync *sync)
     wring_context_destroy(sync->control_context);
 }
 
-void sync_register(struct sync *sync, const struct model *model, size_t accumulate)
+static const wring_dtype dtypes[] = {WRING_FLOAT32, WRING_BFLOAT16, WRING_FLOAT16};
+const char *const precision_names[] = {"float32", "bfloat16", "float16", NULL};
+
+/* The gradient of P as it travels: where, or NULL if that is where the model has it. */
+static uint16_t *narrowed(const struct sync *sync, const struct parameter *p)
 {
+    return sync->narrow ? sync->narrow + (p->grad - sync->model->grads) : NULL;
+}
+
+static void add_parameter(struct sync *sync, const struct parameter *p)
+{
+    void *narrow = narrowed(sync, p);
+    int number;
+    check(wring_scheduler_add(sync->scheduler, p->name, dtypes[sync->precision], p->ndim, p->shape,
+                              narrow ? narrow : p->grad, &number),
+          p->name);
+}
+
+void sync_register(struct sync *sync, const struct model *model, size_t accumulate, bool weighted,
+                   enum precision precision)
+{
+    sync->model = model;
+    sync->weighted = weighted;
+    sync->precision = precision;
+    if (precision != PRECISION_FLOAT32 && !sync->narrow)
+        sync->narrow = device_alloc(model->device, model->count, sizeof *sync->narrow);
     wring_scheduler_options options = WRING_SCHEDULER_OPTIONS_INIT;
     options.accumulate = (int)accumulate;
     options.op = WRING_AVG;
+    options.weighted = weighted;
     options.codec = sync->codec;
     options.stream = model->device->stream;
     check(wring_scheduler_create(sync->comm, &options, &sync->scheduler), "creating the scheduler");
-    for (int i = 0; i < model->nparameters; i++) {
-        const struct parameter *p = model->parameters[i];
-        int number;
-        check(wring_scheduler_add(sync->scheduler, p->name, WRING_FLOAT32, p->ndim, p->shape,
-                                  p->grad, &number),
-              p->name);
-    }
+    for (int i = 0; i < model->nparameters; i++)
+        add_parameter(sync, model->parameters[i]);
+}
+
+void sync_weigh(struct sync *sync, size_t count)
+{
+    if (!sync->weighted)
+        return;
+    check(wring_scheduler_weigh(sync->scheduler, (double)count), "weighing a micro-step");
+    if (count == 0)
+        check(wring_scheduler_absent(sync->scheduler, WRING_ALL_PARAMS), "an empty micro-step");
 }
 
 void sync_ready(void *arg, int parameter)
 {
     struct sync *sync = arg;
+    const struct parameter *p = sync->model->parameters[parameter];
+    struct device *device = sync->model->device;
+    if (sync->narrow)
+        device->ops->narrow(device, sync->precision, p->count, p->grad, narrowed(sync, p));
     check(wring_scheduler_ready(sync->scheduler, parameter), "sending a gradient");
 }
 
-wring_result sync_finish(struct sync *sync)
+wring_result sync_finish(struct sync *sync, bool last)
 {
     wring_result result = {0};
     check(wring_scheduler_finish(sync->scheduler, &result), "averaging gradients");
+    const struct model *model = sync->model;
+    if (last && sync->narrow)
+        model->device->ops->widen(model->device, sync->precision, model->count, sync->narrow,
+                                  model->grads);
     return result;
 }
 

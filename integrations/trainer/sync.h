@@ -14,6 +14,10 @@ struct sync {
     wring_comm *comm;
     wring_codec *codec; /* of the gradients */
     wring_scheduler *scheduler;
+    const struct model *model; /* whose gradients are registered */
+    bool weighted;
+    enum precision precision;
+    uint16_t *narrow; /* the gradients in 16 bits, as the model's; NULL: they go as they are */
 
     /* What the small collectives use, which are of host memory: comm, unless its transport moves
      * device memory only. */
@@ -40,14 +44,23 @@ int sync_local_rank(void);
 void sync_open(struct sync *sync, const char *codec, const char *algorithm);
 void sync_close(struct sync *sync);
 
-/* Register the gradients of MODEL, to be averaged over ranks and ACCUMULATE micro-steps. */
-void sync_register(struct sync *sync, const struct model *model, size_t accumulate);
+/* Names of the precisions, NULL at the end. */
+extern const char *const precision_names[];
+
+/* Register the gradients of MODEL, to be averaged in PRECISION over ranks and ACCUMULATE
+ * micro-steps; WEIGHTED if these have not all as many samples. */
+void sync_register(struct sync *sync, const struct model *model, size_t accumulate, bool weighted,
+                   enum precision precision);
+
+/* Where gradients are weighted: the current micro-step has COUNT samples. Of 0 samples there are no
+ * gradients, and sync_ready() is not called. */
+void sync_weigh(struct sync *sync, size_t count);
 
 /* A model_ready_fn; ARG is the struct sync. */
 void sync_ready(void *arg, int parameter);
 
-/* End of a micro-step; after the last one all gradients are averages. */
-wring_result sync_finish(struct sync *sync);
+/* End of a micro-step; after the LAST one all gradients are averages. */
+wring_result sync_finish(struct sync *sync, bool last);
 
 /* Sum VALUES over ranks, exactly as float64. */
 void sync_sum(struct sync *sync, double *values, size_t count);

@@ -4,8 +4,8 @@
  *
  *     | rank 0, micro-step 0 | rank 0, micro-step 1 | rank 1, micro-step 0 | ...
  *
- * so that any number of ranks and micro-steps sees the samples that one rank sees in one go. All
- * cuts are equal, so the mean of means that wring forms is the mean over the global batch. */
+ * so that any number of ranks and micro-steps sees the samples that one rank sees in one go. Where
+ * the cuts cannot be equal, wring weighs them by their samples: the mean over the global batch. */
 #include "train.h"
 
 #include "data.h"
@@ -20,21 +20,16 @@
 #define LAST 100      /* steps that the reported training loss is the mean of */
 #define EVALUATED 100 /* test images evaluated at a time */
 
-/* A step as it is told to the log, once its loss is known over all ranks. */
-struct record {
-    double lr;
-    uint64_t wire_nbytes;
-};
-
 struct run {
     const struct options *options;
     struct sync *sync;
     struct device *device;
     struct model model;
     struct optimizer optimizer;
+    struct scaler scaler;
 
     size_t steps, steps_per_epoch, warmup;
-    size_t per_rank, micro; /* samples of a rank in a step, and in a micro-step */
+    size_t micro; /* samples of a micro-step, at most */
 
     /* In the device's memory. */
     struct dataset data, test;
@@ -43,7 +38,7 @@ struct run {
     uint8_t *labels;      /* of the current micro-batch */
     struct score *scores; /* of the steps in the window, and one of the evaluation */
 
-    struct record window[WINDOW]; /* steps not yet in the log */
+    struct step_record window[WINDOW]; /* steps not yet in the log: their losses are of one rank */
     size_t in_window;
     double last_loss[LAST]; /* of the steps that are, ring-wise */
     double accuracy, test_loss;
@@ -66,15 +61,9 @@ static void cut_batch(struct run *run)
 {
     const struct options *o = run->options;
     size_t parts = (size_t)run->sync->nranks * o->accumulate;
-    if (o->batch % parts != 0)
-        stop(run,
-             "--batch must be a multiple of %zu (ranks times --accumulate), so that all "
-             "micro-batches are equal",
-             parts);
     if (o->batch > run->data.count)
         stop(run, "--batch is larger than the data set of %zu samples", run->data.count);
-    run->per_rank = o->batch / (size_t)run->sync->nranks;
-    run->micro = o->batch / parts;
+    run->micro = (o->batch + parts - 1) / parts;
     run->steps_per_epoch = run->data.count / o->batch; /* an incomplete last batch is left out */
     run->steps = o->steps ? o->steps : o->epochs * run->steps_per_epoch;
     run->warmup = o->warmup < 0 ? run->steps / 20 : (size_t)o->warmup;
@@ -105,7 +94,10 @@ static void open_run(struct run *run, const struct options *options, struct devi
     model_create(&run->model, device, options->model, memory, options->seed);
     optimizer_create(&run->optimizer, options->optimizer, options->momentum, options->weight_decay,
                      &run->model);
-    sync_register(sync, &run->model, options->accumulate);
+    run->scaler = options->scaler;
+    sync_register(sync, &run->model, options->accumulate,
+                  options->batch % ((size_t)sync->nranks * options->accumulate) != 0,
+                  options->precision);
     if (sync->rank == 0)
         run->log = report_log_open(options->log);
     progress_begin(&run->progress, sync->rank == 0 ? run->steps : 0);
@@ -133,51 +125,85 @@ static void begin_epoch(struct run *run, uint64_t epoch)
     free(order);
 }
 
-/* Gradient of one micro-batch, from sample FIRST of the order on. The gradients leave as they
- * become ready, below the rest of backward. */
-static void micro_step(struct run *run, size_t first, struct score *score)
+/* The first sample of part NUMBER of all the micro-steps of a step. */
+static size_t part_start(const struct run *run, size_t number)
 {
-    run->device->ops->gather(run->device, &run->data, run->normaliser, run->order, first,
-                             run->micro, run->model.activation[0], run->labels);
-    model_forward(&run->model, run->micro);
-    float scale = 1.0f / (float)(run->micro * run->model.nlabels);
-    model_backward(&run->model, run->micro, run->labels, scale, score, sync_ready, run->sync);
+    return run->options->batch * number / ((size_t)run->sync->nranks * run->options->accumulate);
 }
 
-/* Count what the step sent; a gradient that is not finite ends the run on all ranks. */
-static void account(struct run *run, size_t step, const wring_result *result)
+/* Gradient of micro-step K of a step whose samples begin at FIRST of the order. The gradients leave
+ * as they become ready, below the rest of backward. */
+static void micro_step(struct run *run, size_t step, size_t first, size_t k, struct score *score)
 {
-    if (result->nonfinite)
+    struct model *model = &run->model;
+    size_t part = (size_t)run->sync->rank * run->options->accumulate + k;
+    size_t begin = part_start(run, part), count = part_start(run, part + 1) - begin;
+    float scale = (float)(run->scaler.scale / (double)(count * model->nlabels));
+    bool last_rank = run->sync->rank == run->sync->nranks - 1;
+    sync_weigh(run->sync, count);
+    if (count == 0)
+        return;
+    run->device->ops->gather(run->device, &run->data, run->normaliser, run->order, first + begin,
+                             count, model->activation[0], run->labels);
+    model_forward(model, count);
+    if (step + 1 == run->options->poison && last_rank)
+        scale = INFINITY;
+    model_backward(model, count, run->labels, scale, score, sync_ready, run->sync);
+}
+
+/* All micro-steps of STEP. Seconds of waiting for communication go to EXPOSED_OUT. */
+static wring_result make_gradients(struct run *run, size_t step, double *exposed_out)
+{
+    const struct options *o = run->options;
+    struct score *score = &run->scores[run->in_window];
+    size_t batch = step % run->steps_per_epoch;
+    wring_result result = {0};
+    *exposed_out = 0;
+    for (size_t k = 0; k < o->accumulate; k++) {
+        micro_step(run, step, batch * o->batch, k, score);
+        device_wait(run->device); /* the gradients are on their way; this tells the times apart */
+        double waiting = now_s();
+        result = sync_finish(run->sync, k + 1 == o->accumulate);
+        *exposed_out += now_s() - waiting;
+    }
+    return result;
+}
+
+/* Change the parameters by the gradients, unless these are not finite on some rank: such a step is
+ * skipped, or ends the run on all ranks. */
+static void apply(struct run *run, size_t step, const wring_result *result,
+                  struct step_record *record)
+{
+    double unscale = 1 / run->scaler.scale;
+    if (!scaler_update(&run->scaler, result->nonfinite))
         stop(run,
-             "training diverged: a gradient of step %zu holds NaN or Inf; lower --lr or "
-             "lengthen --warmup",
+             "training diverged: a gradient of step %zu holds NaN or Inf; lower --lr, lengthen "
+             "--warmup, or set --loss-scale dynamic",
              step + 1);
-    run->wire_nbytes += result->wire_nbytes;
-    run->dense_nbytes += result->dense_nbytes;
+    if (result->nonfinite)
+        return;
+    if (run->options->clip > 0) {
+        record->norm = unscale * model_gradient_norm(&run->model);
+        if (record->norm > run->options->clip)
+            unscale *= run->options->clip / record->norm;
+    }
+    optimizer_step(&run->optimizer, &run->model, record->lr, (float)unscale);
 }
 
 static void train_step(struct run *run, size_t step)
 {
     const struct options *o = run->options;
-    struct score *score = &run->scores[run->in_window];
-    struct record *record = &run->window[run->in_window++];
-    double started = now_s(), exposed = 0;
-    size_t batch = step % run->steps_per_epoch;
-    if (batch == 0 || step == 0)
+    struct step_record *record = &run->window[run->in_window];
+    double started = now_s(), exposed;
+    if (step % run->steps_per_epoch == 0 || step == 0)
         begin_epoch(run, step / run->steps_per_epoch);
-    size_t first = batch * o->batch + (size_t)run->sync->rank * run->per_rank;
-    wring_result result = {0};
-    for (size_t k = 0; k < o->accumulate; k++) {
-        micro_step(run, first + k * run->micro, score);
-        device_wait(run->device); /* the gradients are on their way; this tells the times apart */
-        double waiting = now_s();
-        result = sync_finish(run->sync);
-        exposed += now_s() - waiting;
-    }
-    account(run, step, &result);
+    wring_result result = make_gradients(run, step, &exposed);
     double lr = o->lr * schedule_factor(o->schedule, step, run->steps, run->warmup);
-    optimizer_step(&run->optimizer, &run->model, lr);
-    *record = (struct record){lr, result.wire_nbytes};
+    *record = (struct step_record){lr, run->scaler.scale, NAN, result.wire_nbytes};
+    apply(run, step, &result, record);
+    run->in_window++;
+    run->wire_nbytes += result.wire_nbytes;
+    run->dense_nbytes += result.dense_nbytes;
     run->exposed_s += exposed;
     run->compute_s += now_s() - started - exposed;
 }
@@ -203,8 +229,7 @@ static void flush_window(struct run *run, size_t done)
     size_t first = done - run->in_window;
     for (size_t i = 0; i < run->in_window; i++) {
         run->last_loss[(first + i) % LAST] = losses[i];
-        report_log_step(run->log, first + i + 1, losses[i], run->window[i].lr,
-                        run->window[i].wire_nbytes);
+        report_log_step(run->log, first + i + 1, losses[i], &run->window[i]);
     }
     run->in_window = 0;
 }
@@ -271,7 +296,10 @@ static void summarise(struct run *run, struct summary *summary)
     summary->wire_bytes_per_step = bytes[0] / share;
     summary->dense_bytes_per_step = bytes[1] / share;
     summary->digest = model_digest(&run->model);
-    summary->replicas_equal = sync_all_equal(run->sync, summary->digest);
+    summary->loss_scale = run->scaler.scale;
+    summary->steps_skipped = run->scaler.skipped;
+    uint64_t scaled = (uint64_t)run->scaler.scale ^ (uint64_t)run->scaler.skipped << 48;
+    summary->replicas_equal = sync_all_equal(run->sync, summary->digest ^ scaled);
 }
 
 void train(const struct options *options, struct device *device, struct sync *sync,

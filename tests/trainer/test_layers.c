@@ -19,6 +19,7 @@
 #include "optimizer.h"
 #include "program.h"
 #include "random.h"
+#include "scaler.h"
 
 #define BATCH 2
 
@@ -410,47 +411,139 @@ static void test_gather(void **state)
     close_array(&input);
 }
 
-/* Both steps against the same in double. */
-static void test_steps(void **state)
+/* The steps of the optimizers against the same in double. */
+enum { VALUE, GRAD, FIRST, SECOND, STEP_ARRAYS };
+#define STEP_COUNT 5000
+static float before[STEP_ARRAYS][STEP_COUNT];
+
+/* Arrays of whole numbers and a half, the second moment positive; BEFORE is what they hold. */
+static void open_step(struct array a[STEP_ARRAYS])
+{
+    for (size_t i = 0; i < STEP_ARRAYS; i++) {
+        open_array(&a[i], STEP_COUNT, i);
+        for (size_t j = 0; i == SECOND && j < STEP_COUNT; j++)
+            a[i].host[j] = fabsf(a[i].host[j]);
+        put(&a[i]);
+        memcpy(before[i], a[i].host, sizeof before[i]);
+    }
+}
+
+static void close_step(struct array a[STEP_ARRAYS])
+{
+    for (size_t i = 0; i < STEP_ARRAYS; i++)
+        close_array(&a[i]);
+}
+
+static void get_step(struct array a[STEP_ARRAYS])
+{
+    for (size_t i = 0; i < STEP_ARRAYS; i++)
+        get(&a[i]);
+}
+
+static void test_sgd(void **state)
 {
     (void)state;
-    enum { N = 5000, VALUE, GRAD, FIRST, SECOND };
-    struct array a[SECOND + 1];
-    for (size_t i = VALUE; i <= SECOND; i++) {
-        open_array(&a[i], N, i);
-        put(&a[i]);
-    }
-    const struct sgd_step sgd = {0.5f, 0.75f, 0.25f};
-    device->ops->sgd(device, sgd, N, a[VALUE].there, a[GRAD].there, a[FIRST].there);
-    static float kept[SECOND + 1][N];
-    for (size_t i = VALUE; i <= SECOND; i++) {
-        memcpy(kept[i], a[i].host, sizeof kept[i]);
-        get(&a[i]);
-    }
-    for (size_t i = 0; i < N; i++) {
-        float velocity = 0.75f * kept[FIRST][i] + (kept[GRAD][i] + 0.25f * kept[VALUE][i]);
+    struct array a[STEP_ARRAYS];
+    open_step(a);
+    const struct sgd_step step = {2, 0.5f, 0.75f, 0.25f};
+    device->ops->sgd(device, step, STEP_COUNT, a[VALUE].there, a[GRAD].there, a[FIRST].there);
+    get_step(a);
+    for (size_t i = 0; i < STEP_COUNT; i++) {
+        float velocity = 0.75f * before[FIRST][i] + 2 * before[GRAD][i] + 0.25f * before[VALUE][i];
         assert_true(a[FIRST].host[i] == velocity);
-        assert_true(a[VALUE].host[i] == kept[VALUE][i] - 0.5f * velocity);
+        assert_true(a[VALUE].host[i] == before[VALUE][i] - 0.5f * velocity);
     }
-    for (size_t i = 0; i < N; i++)
-        kept[SECOND][i] = a[SECOND].host[i] = fabsf(a[SECOND].host[i]);
-    put(&a[SECOND]);
-    memcpy(kept[VALUE], a[VALUE].host, sizeof kept[VALUE]);
-    memcpy(kept[FIRST], a[FIRST].host, sizeof kept[FIRST]);
-    const struct adam_step adam = {0.5f, 0.75f, 1e-8f, 0.125f, 2, 0.25f};
-    device->ops->adam(device, adam, N, a[VALUE].there, a[GRAD].there, a[FIRST].there,
+    close_step(a);
+}
+
+static void test_rmsprop(void **state)
+{
+    (void)state;
+    struct array a[STEP_ARRAYS];
+    open_step(a);
+    const struct rmsprop_step step = {2, 0.5f, 0.75f, 0.25f, 0.5f, 1e-8f};
+    device->ops->rmsprop(device, step, STEP_COUNT, a[VALUE].there, a[GRAD].there, a[FIRST].there,
+                         a[SECOND].there);
+    get_step(a);
+    for (size_t i = 0; i < STEP_COUNT; i++) {
+        double g = 2 * before[GRAD][i] + 0.25 * before[VALUE][i];
+        double second = 0.5 * before[SECOND][i] + 0.5 * g * g;
+        double velocity = 0.75 * before[FIRST][i] + g / (sqrt(second) + 1e-8);
+        assert_true(fabs(a[SECOND].host[i] - second) < 1e-3);
+        assert_true(fabs(a[FIRST].host[i] - velocity) < 1e-4);
+        assert_true(fabs(a[VALUE].host[i] - (before[VALUE][i] - 0.5 * velocity)) < 1e-4);
+    }
+    close_step(a);
+}
+
+static void test_adam(void **state)
+{
+    (void)state;
+    struct array a[STEP_ARRAYS];
+    open_step(a);
+    const struct adam_step step = {2, 0.5f, 0.75f, 1e-8f, 0.125f, 2, 0.25f};
+    device->ops->adam(device, step, STEP_COUNT, a[VALUE].there, a[GRAD].there, a[FIRST].there,
                       a[SECOND].there);
-    for (size_t i = VALUE; i <= SECOND; i++)
-        get(&a[i]);
-    for (size_t i = 0; i < N; i++) {
-        double g = kept[GRAD][i], first = 0.5 * kept[FIRST][i] + 0.5 * g;
-        double second = 0.75 * kept[SECOND][i] + 0.25 * g * g;
-        double value = 0.75 * kept[VALUE][i] - 0.125 * first / (sqrt(2 * second) + 1e-8);
-        assert_true(a[FIRST].host[i] == first && fabs(a[SECOND].host[i] - second) < 1e-4);
+    get_step(a);
+    for (size_t i = 0; i < STEP_COUNT; i++) {
+        double g = 2 * before[GRAD][i], first = 0.5 * before[FIRST][i] + 0.5 * g;
+        double second = 0.75 * before[SECOND][i] + 0.25 * g * g;
+        double value = 0.75 * before[VALUE][i] - 0.125 * first / (sqrt(2 * second) + 1e-8);
+        assert_true(a[FIRST].host[i] == first && fabs(a[SECOND].host[i] - second) < 1e-3);
         assert_true(fabs(a[VALUE].host[i] - value) < 1e-5);
     }
-    for (size_t i = VALUE; i <= SECOND; i++)
-        close_array(&a[i]);
+    close_step(a);
+}
+
+/* The compiler's own float16 is what narrowing must agree with; 2^20 numbers of all sizes. */
+static void test_narrow(void **state)
+{
+    (void)state;
+    enum { N = 1 << 20 };
+    if (!device->ops->narrow)
+        return;
+    float *x = must_alloc(N, sizeof *x), *back = must_alloc(N, sizeof *back);
+    uint16_t *y = must_alloc(N, sizeof *y);
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t bits = (i << 12) ^ (uint32_t)(random_bits(1, 1, i) & (i & 1 ? 0xFFF : 0));
+        memcpy(&x[i], &bits, sizeof bits);
+    }
+    device->ops->narrow(device, PRECISION_FLOAT16, N, x, y);
+    device->ops->widen(device, PRECISION_FLOAT16, N, y, back);
+    for (size_t i = 0; i < N; i++) {
+        _Float16 want = (_Float16)x[i];
+        assert_true(isnan(x[i]) ? isnan(back[i]) : back[i] == (float)want);
+        assert_true(signbit(back[i]) == signbit(x[i]));
+    }
+    device->ops->narrow(device, PRECISION_BFLOAT16, N, x, y);
+    device->ops->widen(device, PRECISION_BFLOAT16, N, y, back);
+    for (size_t i = 0; i < N; i++) {
+        double lost = fabs((double)back[i] - (double)x[i]);
+        double ulp = ldexp(1, ilogb(x[i]) - 7); /* of bfloat16, which has 8 bits */
+        if (isnan(x[i]) || isinf(x[i]))
+            assert_true(isnan(x[i]) ? isnan(back[i]) : back[i] == x[i]);
+        else if (fabsf(x[i]) >= 0x1p-126f && !isinf(back[i]))
+            assert_true(lost <= ulp / 2 && (lost < ulp / 2 || (y[i] & 1) == 0));
+    }
+    free(x);
+    free(y);
+    free(back);
+}
+
+static void test_scaler(void **state)
+{
+    (void)state;
+    struct scaler scaler = {.scale = 4, .dynamic = true, .window = 2};
+    assert_true(scaler_update(&scaler, true) && scaler.scale == 2 && scaler.skipped == 1);
+    assert_true(scaler_update(&scaler, false) && scaler.scale == 2);
+    assert_true(scaler_update(&scaler, true) && scaler.scale == 1); /* good steps count anew */
+    assert_false(scaler_update(&scaler, true));
+    assert_true(scaler_update(&scaler, false) && scaler.scale == 1);
+    assert_true(scaler_update(&scaler, false) && scaler.scale == 2 && scaler.good == 0);
+    scaler.dynamic = false;
+    for (int i = 0; i < 5; i++)
+        assert_true(scaler_update(&scaler, false) && scaler.scale == 2);
+    assert_false(scaler_update(&scaler, true));
 }
 
 static void test_epoch_order(void **state)
@@ -496,7 +589,9 @@ static int test_device(int kind)
         cmocka_unit_test(test_elu),         cmocka_unit_test(test_sequence_layers),
         cmocka_unit_test(test_causal),      cmocka_unit_test(test_embed),
         cmocka_unit_test(test_softmax),     cmocka_unit_test(test_many_losses),
-        cmocka_unit_test(test_gather),      cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_gather),      cmocka_unit_test(test_sgd),
+        cmocka_unit_test(test_rmsprop),     cmocka_unit_test(test_adam),
+        cmocka_unit_test(test_narrow),
     };
     const struct device_ops *ops = device_find(kind);
     device = device_open(ops, 0);
@@ -510,6 +605,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_epoch_order),
         cmocka_unit_test(test_schedule),
+        cmocka_unit_test(test_scaler),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     for (int kind = 0; kind < DEVICES; kind++)

@@ -144,5 +144,8 @@ extern const struct device_ops trainer_device_cuda = {
     nullptr,                                          /* what only gpt has is the host's */
     cuda_softmax,
     cuda_sgd,
+    cuda_rmsprop,
     cuda_adam,
+    nullptr,
+    nullptr, /* gradients of 16 bits are the host's, too */
 };

@@ -88,6 +88,8 @@ void cuda_softmax(struct device *device, size_t batch, size_t classes, const flo
                   const uint8_t *labels, float scale, float *dlogits, struct score *score);
 void cuda_sgd(struct device *device, struct sgd_step step, size_t count, float *value,
               const float *grad, float *velocity);
+void cuda_rmsprop(struct device *device, struct rmsprop_step step, size_t count, float *value,
+                  const float *grad, float *velocity, float *second);
 void cuda_adam(struct device *device, struct adam_step step, size_t count, float *value,
                const float *grad, float *first, float *second);
 

@@ -76,5 +76,8 @@ const struct device_ops trainer_device_host = {
     .add = host_add,
     .softmax = host_softmax,
     .sgd = host_sgd,
+    .rmsprop = host_rmsprop,
     .adam = host_adam,
+    .narrow = host_narrow,
+    .widen = host_widen,
 };

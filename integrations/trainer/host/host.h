@@ -55,6 +55,12 @@ void host_gather(struct device *device, const struct dataset *data, const float 
                  const uint32_t *index, size_t first, size_t count, float *input, uint8_t *labels);
 void host_sgd(struct device *device, struct sgd_step step, size_t count, float *value,
               const float *grad, float *velocity);
+void host_rmsprop(struct device *device, struct rmsprop_step step, size_t count, float *value,
+                  const float *grad, float *velocity, float *second);
+void host_narrow(struct device *device, enum precision precision, size_t count, const float *x,
+                 uint16_t *y);
+void host_widen(struct device *device, enum precision precision, size_t count, const uint16_t *x,
+                float *y);
 void host_adam(struct device *device, struct adam_step step, size_t count, float *value,
                const float *grad, float *first, float *second);
 

@@ -10,7 +10,20 @@ void host_sgd(struct device *device, struct sgd_step step, size_t count, float *
 {
     (void)device;
     for (size_t i = 0; i < count; i++) {
-        velocity[i] = step.momentum * velocity[i] + (grad[i] + step.decay * value[i]);
+        float g = step.factor * grad[i] + step.decay * value[i];
+        velocity[i] = step.momentum * velocity[i] + g;
+        value[i] -= step.lr * velocity[i];
+    }
+}
+
+void host_rmsprop(struct device *device, struct rmsprop_step step, size_t count, float *value,
+                  const float *grad, float *velocity, float *second)
+{
+    (void)device;
+    for (size_t i = 0; i < count; i++) {
+        float g = step.factor * grad[i] + step.decay * value[i];
+        second[i] = step.beta * second[i] + (1 - step.beta) * g * g;
+        velocity[i] = step.momentum * velocity[i] + g / (sqrtf(second[i]) + step.epsilon);
         value[i] -= step.lr * velocity[i];
     }
 }
@@ -20,7 +33,7 @@ void host_adam(struct device *device, struct adam_step step, size_t count, float
 {
     (void)device;
     for (size_t i = 0; i < count; i++) {
-        float g = grad[i];
+        float g = step.factor * grad[i];
         first[i] = step.beta1 * first[i] + (1 - step.beta1) * g;
         second[i] = step.beta2 * second[i] + (1 - step.beta2) * g * g;
         value[i] -= step.shrink * value[i];
