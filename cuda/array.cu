@@ -251,12 +251,8 @@ template <typename A, typename S>
 __global__ void __launch_bounds__(256)
     weigh_kernel(A *acc, A scale, const S *src, A weight, size_t count)
 {
-    for (size_t i = thread_id(); i < count; i += thread_count()) {
-        A sum = scale * acc[i];
-        if (weight != 0)
-            sum = sum + weight * (A)widen(src[i]);
-        acc[i] = canonical(sum);
-    }
+    for (size_t i = thread_id(); i < count; i += thread_count())
+        acc[i] = canonical(scale * acc[i] + weight * (A)widen(src[i]));
 }
 
 template <typename A, typename S>
@@ -280,4 +276,107 @@ wring_status wri_cuda_weigh(wring_dtype acc_dtype, void *acc, double scale, wrin
         return weigh<double, double>(acc, scale, src, weight, count, stream);
     return wri_cuda_fail(WRING_E_INTERNAL, "no weighted sum of type %d into %d", (int)src_dtype,
                          (int)acc_dtype);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(256) scale_kernel(T *array, float factor, size_t count)
+{
+    for (size_t i = thread_id(); i < count; i += thread_count())
+        from_float(array + i, canonical(factor * to_float(array[i])));
+}
+
+__global__ void __launch_bounds__(256)
+    scale_doubles_kernel(double *array, double factor, size_t count)
+{
+    for (size_t i = thread_id(); i < count; i += thread_count())
+        array[i] = canonical(factor * array[i]);
+}
+
+template <typename T>
+static wring_status scale(void *array, double factor, size_t count, void *stream)
+{
+    return launch(scale_kernel<T>, div_up(count, 1024), 256, stream, (T *)array, (float)factor,
+                  count);
+}
+
+wring_status wri_cuda_scale(wring_dtype dtype, void *array, double factor, size_t count,
+                            void *stream)
+{
+    switch (dtype) {
+    case WRING_FLOAT32:
+        return scale<float>(array, factor, count, stream);
+    case WRING_FLOAT16:
+        return scale<fp16>(array, factor, count, stream);
+    case WRING_BFLOAT16:
+        return scale<bf16>(array, factor, count, stream);
+    case WRING_FLOAT64:
+        return launch(scale_doubles_kernel, div_up(count, 1024), 256, stream, (double *)array,
+                      factor, count);
+    default:
+        return wri_cuda_fail(WRING_E_INTERNAL, "type %d is not scaled", (int)dtype);
+    }
+}
+
+/* ---- squares --------------------------------------------------------------------------------- */
+
+#define LANES WRI_SQUARES_LANES
+
+template <typename T> INLINE double to_double(T x)
+{
+    return (double)to_float(x);
+}
+INLINE double to_double(double x)
+{
+    return x;
+}
+
+/* A thread is a lane of the tree, a block walks over groups. */
+template <typename T>
+__global__ void __launch_bounds__(LANES)
+    squares_kernel(const T *src, size_t count, double *sums, size_t ngroups)
+{
+    WRI_SHARED(double, lane, LANES);
+    for (size_t g = blockIdx.x; g < ngroups; g += gridDim.x) {
+        size_t begin = g * WRI_SQUARES_GROUP, end = begin + WRI_SQUARES_GROUP;
+        end = end < count ? end : count;
+        double sum = 0;
+        for (size_t i = begin + threadIdx.x; i < end; i += LANES) {
+            double x = to_double(src[i]);
+            sum = sum + x * x;
+        }
+        lane[threadIdx.x] = sum;
+        __syncthreads();
+        for (unsigned half = LANES / 2; half > 0; half /= 2) {
+            if (threadIdx.x < half)
+                lane[threadIdx.x] = lane[threadIdx.x] + lane[threadIdx.x + half];
+            __syncthreads();
+        }
+        if (threadIdx.x == 0)
+            sums[g] = lane[0];
+        __syncthreads();
+    }
+}
+
+template <typename T>
+static wring_status squares(const void *src, size_t count, double *sums, void *stream)
+{
+    size_t ngroups = div_up(count, WRI_SQUARES_GROUP);
+    return launch(squares_kernel<T>, ngroups, LANES, stream, (const T *)src, count, sums, ngroups);
+}
+
+wring_status wri_cuda_squares(wring_dtype dtype, const void *src, size_t count, double *sums,
+                              void *stream)
+{
+    switch (dtype) {
+    case WRING_FLOAT32:
+        return squares<float>(src, count, sums, stream);
+    case WRING_FLOAT16:
+        return squares<fp16>(src, count, sums, stream);
+    case WRING_BFLOAT16:
+        return squares<bf16>(src, count, sums, stream);
+    case WRING_FLOAT64:
+        return squares<double>(src, count, sums, stream);
+    default:
+        return wri_cuda_fail(WRING_E_INTERNAL, "type %d has no norm", (int)dtype);
+    }
 }

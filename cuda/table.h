@@ -11,6 +11,10 @@ wring_status wri_cuda_reduce(wring_op op, wring_dtype acc_dtype, void *acc, wrin
                              const void *src, size_t count, void *stream);
 wring_status wri_cuda_weigh(wring_dtype acc_dtype, void *acc, double scale, wring_dtype src_dtype,
                             const void *src, double weight, size_t count, void *stream);
+wring_status wri_cuda_scale(wring_dtype dtype, void *array, double factor, size_t count,
+                            void *stream);
+wring_status wri_cuda_squares(wring_dtype dtype, const void *src, size_t count, double *sums,
+                              void *stream);
 wring_status wri_cuda_seal(const struct wri_device_frame *, size_t n, const struct wri_verdict *,
                            void *stream);
 wring_status wri_cuda_verify(const struct wri_device_frame *, size_t n, struct wri_verdict *,

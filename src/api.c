@@ -247,6 +247,10 @@ wring_status wring_scheduler_create(wring_comm *comm, const wring_scheduler_opti
         filled.bucket_nbytes = config->bucket_nbytes;
     if (filled.first_bucket_nbytes == 0)
         filled.first_bucket_nbytes = config->first_bucket_nbytes;
+    if (filled.rules == NULL)
+        filled.rules = config->rules;
+    if (filled.min_nbytes == 0)
+        filled.min_nbytes = config->min_nbytes;
     if (filled.accumulate == 0)
         filled.accumulate = 1;
     return wri_scheduler_create(comm, &filled, scheduler_out);
@@ -295,4 +299,16 @@ wring_status wring_scheduler_finish(wring_scheduler *scheduler, wring_result *re
 {
     REQUIRE(scheduler != NULL, "scheduler is NULL");
     return wri_scheduler_finish(scheduler, result_out);
+}
+
+wring_status wring_scheduler_norm(wring_scheduler *scheduler, double *norm_out)
+{
+    REQUIRE(scheduler != NULL && norm_out != NULL, "scheduler or norm_out is NULL");
+    return wri_scheduler_norm(scheduler, norm_out);
+}
+
+wring_status wring_scheduler_scale(wring_scheduler *scheduler, double factor)
+{
+    REQUIRE(scheduler != NULL, "scheduler is NULL");
+    return wri_scheduler_scale(scheduler, factor);
 }

@@ -531,6 +531,45 @@ static void test_weighted_sum(void **state)
     group_close(&group);
 }
 
+/* ---- the gradients as a whole ---------------------------------------------------------------- */
+
+static void test_norm_and_scale(void **state)
+{
+    (void)state;
+    const size_t counts[3] = {3000, 0, 200};
+    wring_scheduler_options options = options_of(2, WRING_AVG, 4096);
+    group_open(&group, 3, 3, counts, "none", &options);
+    double norm[3];
+    assert_int_equal(wring_scheduler_norm(group.scheduler[0], norm), WRING_E_STATE);
+    for (int micro = 0; micro < 2; micro++) {
+        for (int r = 0; r < 3; r++) {
+            memset(group.grad[r], 0, sizeof group.grad[r]);
+            group.grad[r][0][2999] = (float)(2 * r + 1); /* 3 on average */
+            group.grad[r][2][77] = micro ? -8 : 0;       /* -4 */
+        }
+        ready_all(&group);
+        assert_int_equal(wring_scheduler_norm(group.scheduler[0], norm), WRING_E_STATE);
+        finish_all(&group);
+        assert_int_equal(wring_scheduler_norm(group.scheduler[0], norm),
+                         micro ? WRING_OK : WRING_E_STATE);
+    }
+    for (int r = 0; r < 3; r++) {
+        require(wring_scheduler_norm(group.scheduler[r], &norm[r]));
+        assert_true(norm[r] == 5.0);
+        require(wring_scheduler_scale(group.scheduler[r], 0.5));
+        require(wring_scheduler_norm(group.scheduler[r], &norm[r]));
+        assert_true(norm[r] == 2.5);
+    }
+    assert_true(group.grad[1][0][2999] == 1.5f && group.grad[1][2][77] == -2.0f);
+    group.grad[0][2][5] = NAN;
+    require(wring_scheduler_norm(group.scheduler[0], &norm[0]));
+    assert_true(isnan(norm[0]));
+    ready(&group, 0, 0);
+    assert_int_equal(wring_scheduler_norm(group.scheduler[0], norm), WRING_E_STATE);
+    assert_int_equal(wring_scheduler_scale(group.scheduler[0], 2), WRING_E_STATE);
+    group_close(&group);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -546,6 +585,7 @@ int main(void)
         cmocka_unit_test(case_b94_window_without_tokens),
         cmocka_unit_test(case_b94_ranks_run_out_of_batches),
         cmocka_unit_test(test_weighted_sum),
+        cmocka_unit_test(test_norm_and_scale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

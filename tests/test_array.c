@@ -193,6 +193,47 @@ static void division_is_exact_division(void **state)
     assert_true(y[0] == 1.0 / 3.0 && y[1] == -7.0 / 3.0);
 }
 
+/* scale acc + weight src, and factor x, with small integers: exact in every type. */
+static void weighing_and_scaling(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < 4; t++) {
+        wring_dtype dtype = floats[t], sum = wri_dtype_accumulator(dtype);
+        double acc[COUNT], src[COUNT];
+        for (size_t i = 0; i < COUNT; i++) {
+            set(sum, acc, i, value(i, 1));
+            set(dtype, src, i, value(i, 2));
+        }
+        wri_array_weigh(sum, acc, 3, dtype, src, 5, COUNT);
+        wri_array_scale(dtype, src, -2, COUNT);
+        for (size_t i = 0; i < COUNT; i++) {
+            assert_true(get(sum, acc, i) == 3 * value(i, 1) + 5 * value(i, 2));
+            assert_true(get(dtype, src, i) == -2 * value(i, 2));
+        }
+    }
+}
+
+/* The tree of docs/arithmetic.md, written down once more: with values whose squares do round. */
+static void squares_add_up_in_one_order(void **state)
+{
+    (void)state;
+    static double src[16384];
+    static const size_t counts[] = {0, 1, 127, 128, 129, 1000, 16384};
+    for (size_t t = 0; t < 4; t++)
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+            double lane[128] = {0};
+            for (size_t i = 0; i < counts[c]; i++) {
+                set(floats[t], src, i, value(i, 3) * (i % 5 == 0 ? 1e-3 : 1.1));
+                double x = get(floats[t], src, i);
+                lane[i % 128] += x * x;
+            }
+            for (size_t n = 64; n > 0; n /= 2)
+                for (size_t i = 0; i < n; i++)
+                    lane[i] += lane[i + n];
+            assert_true(wri_array_squares(floats[t], src, counts[c]) == lane[0]);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +243,8 @@ int main(void)
         cmocka_unit_test(sums_have_one_nan),
         cmocka_unit_test(conversions_report_what_is_not_finite),
         cmocka_unit_test(division_is_exact_division),
+        cmocka_unit_test(weighing_and_scaling),
+        cmocka_unit_test(squares_add_up_in_one_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,7 +81,7 @@ static void default_streams(void **state)
 /* ---- gradients of a scheduler ---------------------------------------------------------------- */
 
 enum { PARAMS = 3, RANKS = 2, MICRO = 3, STEPS = 2 };
-static const size_t param_count[PARAMS] = {700, 1, 3000};
+static const size_t param_count[PARAMS] = {700, 1, 17000};
 
 struct trainee {
     wring_scheduler *scheduler;
@@ -120,9 +120,9 @@ static void backward(struct trainee *t, wring_dtype dtype, int rank, int micro)
             ok(wring_scheduler_absent(t->scheduler, i));
             continue;
         }
-        char host[3000 * sizeof(float)];
+        char host[17000 * sizeof(float)];
         for (size_t j = 0; j < param_count[i]; j++) {
-            float value = scene_value(rank, micro, j + 5000 * (size_t)i);
+            float value = scene_value(rank, micro, j + 20000 * (size_t)i);
             wri_array_convert(dtype, host + j * wring_dtype_size(dtype), WRING_FLOAT32, &value, 1);
         }
         block_copy(t->grad[i], host, param_count[i] * wring_dtype_size(dtype));
@@ -148,13 +148,15 @@ static void finish_all(struct trainee *t)
     }
 }
 
-/* Train two ranks for some steps; what rank 0's gradients are at the end goes to OUT. */
+/* Train two ranks for some steps; the norm of the gradients at the end, and rank 0's, clipped, go
+ * to OUT. */
 static void train(wring_dtype dtype, unsigned char *out)
 {
     wring_context *context;
     wring_comm *comm[RANKS];
     wring_codec *codec;
     struct trainee t[RANKS];
+    double norm[RANKS];
     wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
     options.transport = "self";
     ok(wring_context_create(&options, &context));
@@ -167,6 +169,13 @@ static void train(wring_dtype dtype, unsigned char *out)
             backward(&t[q], dtype, q, micro);
         finish_all(t);
     }
+    for (int q = 0; q < RANKS; q++) {
+        ok(wring_scheduler_norm(t[q].scheduler, &norm[q]));
+        ok(wring_scheduler_scale(t[q].scheduler, 0.3 / norm[q]));
+    }
+    assert_true(norm[0] == norm[1] && norm[0] > 0);
+    memcpy(out, norm, sizeof(*norm));
+    out += sizeof(*norm);
     for (int i = 0; i < PARAMS; i++) {
         block_copy(out, t[0].grad[i], param_count[i] * wring_dtype_size(dtype));
         out += param_count[i] * wring_dtype_size(dtype);
@@ -219,7 +228,7 @@ static void schedulers_end_when_they_like(void **state)
 static void a_scheduler_with_micro_steps(void **state)
 {
     (void)state;
-    static unsigned char host[16000], other[16000];
+    static unsigned char host[72000], other[72000];
     for (int turn = 0; turn < 2 * (WRING_BFLOAT16 + 1); turn++) {
         wring_dtype dtype = (wring_dtype)(turn / 2);
         weighted = turn % 2;

@@ -362,7 +362,10 @@ typedef struct wring_scheduler_options {
     int accumulate;             /* micro-steps per step; 0 means 1 */
     wring_op op;                /* over ranks and micro-steps: WRING_SUM or WRING_AVG */
     bool weighted;              /* sum(w g), AVG: / sum(w), with w of wring_scheduler_weigh() */
-    const wring_codec *codec;   /* NULL: the communicator's */
+    const wring_codec *codec;   /* of parameters without a rule; NULL: the communicator's */
+    const char *rules;          /* codecs by name: "*.bias = none; layer?.* = int8", first match
+                                   counts, or "@file"; NULL: setting WRING_RULES */
+    size_t min_nbytes;          /* smaller ones travel as they are; 0: setting WRING_MIN_BYTES */
     void *stream;               /* gradients are in device memory, and made on this stream */
 } wring_scheduler_options;
 #define WRING_SCHEDULER_OPTIONS_INIT {.size = sizeof(wring_scheduler_options), .op = WRING_AVG}
@@ -401,6 +404,15 @@ WRING_API wring_status wring_scheduler_flush(wring_scheduler *scheduler);
 /* End of a micro-step. On the last one: wait until every gradient is reduced. RESULT_OUT (may be
  * NULL) receives the step's totals; nonfinite is the same on all ranks. */
 WRING_API wring_status wring_scheduler_finish(wring_scheduler *scheduler, wring_result *result_out);
+
+/* After a step's `finish`: the 2-norm of all reduced gradients of float types together, in float64,
+ * the same bits on every rank and device. NaN or Inf if a gradient has one. May wait for the
+ * device. */
+WRING_API wring_status wring_scheduler_norm(wring_scheduler *scheduler, double *norm_out);
+
+/* After a step's `finish`: every reduced gradient times FACTOR. To clip: limit / norm, if below
+ * 1. */
+WRING_API wring_status wring_scheduler_scale(wring_scheduler *scheduler, double factor);
 
 /* ---- 10 information -------------------------------------------------------------------------- */
 

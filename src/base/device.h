@@ -85,6 +85,10 @@ struct wri_device_commit {
     size_t begin, end, count;
 };
 
+/* Squares are added up in groups of so many elements, in so many lanes. */
+#define WRI_SQUARES_GROUP 16384
+#define WRI_SQUARES_LANES 128
+
 struct wri_device {
     size_t size; /* sizeof(struct wri_device) */
     const char *name;
@@ -135,9 +139,15 @@ struct wri_device {
     /* acc[i] = acc[i] OP src[i], as wri_array_reduce, ACC of the accumulator type. */
     wring_status (*reduce)(wring_op op, wring_dtype acc_dtype, void *acc, wring_dtype src_dtype,
                            const void *src, size_t count, void *stream);
-    /* acc[i] = scale * acc[i] + weight * src[i], as wri_array_weigh. */
+    /* acc[i] = scale * acc[i] + weight * src[i], as wri_array_weigh; array[i] = factor * array[i],
+     * as wri_array_scale. */
     wring_status (*weigh)(wring_dtype acc_dtype, void *acc, double scale, wring_dtype src_dtype,
                           const void *src, double weight, size_t count, void *stream);
+    wring_status (*scale)(wring_dtype dtype, void *array, double factor, size_t count,
+                          void *stream);
+    /* sums[g] = wri_array_squares of group g of SRC; SUMS is on the device. */
+    wring_status (*squares)(wring_dtype dtype, const void *src, size_t count, double *sums,
+                            void *stream);
 
     /* Unless VERDICT has anything: to[i] += weight * from[i], from[i] = 0, of the generations that
      * count; N elements from TO_BEGIN. */

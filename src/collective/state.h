@@ -29,6 +29,7 @@ struct wring_tensor {
     wring_dtype dtype;
     size_t count;
     const wring_codec *codec;
+    const char *codec_reason;   /* why that one, for explain; or NULL */
     struct wri_residual local;  /* of what this rank sends: the whole tensor, if the codec has ef */
     struct wri_residual *owned; /* of what it sends as the owner of reduced ranges: a list */
     const struct wri_device *device; /* where its state is */

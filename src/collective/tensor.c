@@ -157,6 +157,11 @@ const wring_codec *wri_tensor_codec(const wring_tensor *tensor)
     return tensor->codec;
 }
 
+void wri_tensor_set_reason(wring_tensor *tensor, const char *reason)
+{
+    tensor->codec_reason = reason;
+}
+
 /* Waits for all calls that are enqueued. */
 static wring_status residual_from_device(const wring_tensor *tensor, float *dst)
 {
@@ -205,9 +210,12 @@ wring_status wri_tensor_explain(wring_comm *comm, char **text_out)
         WRI_FAIL(WRING_E_MEMORY, "no memory for an explanation");
     pthread_mutex_lock(&comm->context->lock);
     for (const wring_tensor *tensor = comm->tensors; tensor != NULL; tensor = tensor->next) {
-        fprintf(out, "%s: %zu %s, codec %s, state %zu bytes", tensor->name, tensor->count,
-                wring_dtype_name(tensor->dtype), tensor->codec->spec,
-                wri_tensor_state_nbytes(tensor));
+        const char *reason = tensor->codec_reason;
+        fprintf(out, "%s: %zu %s, codec %s%s%s%s, %zu of %zu bytes, state %zu bytes", tensor->name,
+                tensor->count, wring_dtype_name(tensor->dtype), tensor->codec->spec,
+                reason ? " (" : "", reason ? reason : "", reason ? ")" : "",
+                wri_codec_nbytes(tensor->codec, tensor->dtype, tensor->count),
+                tensor->count * wring_dtype_size(tensor->dtype), wri_tensor_state_nbytes(tensor));
         if (tensor->algorithm != NULL)
             fprintf(out, "; last sent by %s (%s), %llu bytes with its bucket", tensor->algorithm,
                     tensor->reason, (unsigned long long)tensor->wire_nbytes);

@@ -15,6 +15,9 @@ wring_status wri_tensor_residual(const wring_tensor *tensor, float *dst, size_t 
 
 wring_status wri_tensor_explain(wring_comm *comm, char **text_out);
 
+/* Why the tensor has its codec, for explain: a text that stays as long as the tensor; or NULL. */
+void wri_tensor_set_reason(wring_tensor *tensor, const char *reason);
+
 /* The codec that calls on the tensor use. */
 const wring_codec *wri_tensor_codec(const wring_tensor *tensor);
 

@@ -15,9 +15,9 @@
 #include "base/status.h"
 #include "simd/array.h"
 
-/* accumulator = accumulator * SCALE + weight * gradient; weight 0: the gradient is not read. */
-static wring_status weigh(const struct wri_site *site, struct wri_parameter *param, double scale,
-                          double weight)
+/* accumulator = scale * accumulator + weight * gradient. */
+static wring_status weigh(const struct wri_site *site, const struct wri_parameter *param,
+                          double scale, double weight)
 {
     wring_dtype sum_dtype = wri_dtype_accumulator(param->dtype);
     if (site->device)
@@ -55,6 +55,15 @@ static wring_status add(const struct wri_site *site, const struct wri_parameter 
                                     param->grad, param->count, site->stream);
     wri_array_reduce(WRING_SUM, sum_dtype, param->accumulator, param->dtype, param->grad,
                      param->count);
+    return WRING_OK;
+}
+
+wring_status wri_site_scale(const struct wri_site *site, wring_dtype dtype, void *array,
+                            double factor, size_t count)
+{
+    if (site->device)
+        return site->device->scale(dtype, array, factor, count, site->stream);
+    wri_array_scale(dtype, array, factor, count);
     return WRING_OK;
 }
 
@@ -109,6 +118,7 @@ wring_status wri_accumulate_end(const struct wri_site *site, struct wri_paramete
     if (!param->accumulator)
         return WRING_OK;
     if (divisor == 0 && unit != 1)
-        WRI_TRY(weigh(site, param, unit, 0));
+        WRI_TRY(wri_site_scale(site, wri_dtype_accumulator(param->dtype), param->accumulator, unit,
+                               param->count));
     return write_sum(site, param, divisor / unit);
 }

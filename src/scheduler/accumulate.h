@@ -12,6 +12,10 @@ struct wri_site {
     void *stream;
 };
 
+/* array[i] = factor * array[i], of a float type. */
+wring_status wri_site_scale(const struct wri_site *site, wring_dtype dtype, void *array,
+                            double factor, size_t count);
+
 /* WEIGHT times the gradient of PARAM, which has an accumulator, joins this step's sum. With weight
  * 0 the gradient is not read. */
 wring_status wri_accumulate_add(const struct wri_site *site, struct wri_parameter *param,

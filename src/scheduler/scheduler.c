@@ -21,6 +21,13 @@ wring_status wri_scheduler_create(wring_comm *comm, const wring_scheduler_option
     wring_scheduler *scheduler = block;
     scheduler->comm = comm;
     scheduler->options = *options;
+    wring_status status = WRING_OK;
+    if (options->rules)
+        status = wri_rules_open(&scheduler->rules, "WRING_RULES", options->rules);
+    if (status != WRING_OK) {
+        wri_free(scheduler);
+        return status;
+    }
     *scheduler_out = scheduler;
     return WRING_OK;
 }
@@ -56,15 +63,34 @@ static void param_fini(struct wri_parameter *param)
     wri_free(param->name);
 }
 
+/* Which codec, and why; NULL, NULL for the communicator's. */
+static const wring_codec *codec_of(const wring_scheduler *scheduler, const char *name,
+                                   wring_dtype dtype, int ndim, const size_t *shape,
+                                   const char **reason_out)
+{
+    size_t nbytes = wring_dtype_size(dtype);
+    bool small = true;
+    for (int i = 0; i < ndim; i++)
+        small = small && wri_size_mul(nbytes, shape[i], &nbytes);
+    *reason_out = "below WRING_MIN_BYTES";
+    if (small && nbytes < scheduler->options.min_nbytes)
+        return scheduler->comm->context->exact;
+    *reason_out = scheduler->options.codec ? "of the scheduler" : NULL;
+    const wring_codec *codec = wri_rules_find(&scheduler->rules, name, reason_out);
+    return codec ? codec : scheduler->options.codec;
+}
+
 static wring_status param_init(const wring_scheduler *scheduler, const char *name,
                                wring_dtype dtype, int ndim, const size_t *shape, void *grad,
                                struct wri_parameter *param)
 {
     *param = (struct wri_parameter){.dtype = dtype, .grad = grad};
     wring_tensor_options options = WRING_TENSOR_OPTIONS_INIT;
-    options.codec = scheduler->options.codec;
+    const char *reason;
+    options.codec = codec_of(scheduler, name, dtype, ndim, shape, &reason);
     options.device = scheduler->options.stream != NULL;
     WRI_TRY(wri_tensor_create(scheduler->comm, name, dtype, ndim, shape, &options, &param->tensor));
+    wri_tensor_set_reason(param->tensor, reason);
     param->count = wri_tensor_count(param->tensor);
     param->codec = wri_tensor_codec(param->tensor);
     wring_status status = wri_codec_accepts(param->codec, dtype, scheduler->options.op);
@@ -99,6 +125,15 @@ static bool needs_sums(const wring_scheduler *scheduler)
     return scheduler->options.accumulate > 1 || scheduler->options.weighted;
 }
 
+static void carve_squares(wring_scheduler *scheduler)
+{
+    size_t ngroups = 0;
+    for (size_t i = 0; i < scheduler->nparams; i++)
+        ngroups += wri_norm_ngroups(&scheduler->params[i]);
+    scheduler->squares = wri_arena_take(&scheduler->arena, ngroups, sizeof(double));
+    scheduler->squares_there = wri_arena_take(&scheduler->there, ngroups, sizeof(double));
+}
+
 /* Run twice: to size the arenas, and to hand them out. */
 static wring_segment *carve(wring_scheduler *scheduler)
 {
@@ -111,6 +146,8 @@ static wring_segment *carve(wring_scheduler *scheduler)
         size_t element_nbytes = wring_dtype_size(wri_dtype_accumulator(param->dtype));
         param->accumulator = wri_arena_take(sums, param->count, element_nbytes);
     }
+    if (scheduler->options.stream)
+        carve_squares(scheduler);
     if (scheduler->options.weighted && wri_context_ordered(scheduler->comm->context))
         scheduler->weights.there = wri_arena_take(&scheduler->there, 1, sizeof(double));
     return segments;
@@ -152,6 +189,7 @@ void wri_scheduler_destroy(wring_scheduler *scheduler)
     for (size_t i = 0; i < scheduler->nparams; i++)
         param_fini(&scheduler->params[i]);
     wri_free(scheduler->params);
+    wri_rules_close(&scheduler->rules);
     wri_arena_close(&scheduler->arena);
     wri_free(scheduler);
 }

@@ -9,11 +9,13 @@
 #include "base/memory.h"
 #include "scheduler/accumulate.h"
 #include "scheduler/bucket.h"
+#include "scheduler/rules.h"
 #include "scheduler/weights.h"
 
 struct wring_scheduler {
     wring_comm *comm;
     wring_scheduler_options options;
+    struct wri_rules rules;
 
     struct wri_parameter *params;
     size_t nparams, capacity;
@@ -30,6 +32,9 @@ struct wring_scheduler {
     size_t nsettled; /* parameters settled in it */
     size_t nstarted; /* buckets started in this step */
     struct wri_weights weights;
+
+    bool reduced; /* the gradients are a finished step's, and none of the next is ready */
+    double *squares, *squares_there; /* of the norm's groups, for gradients on a device */
 
     wring_status failure; /* of the first failed collective */
     char message[512];
@@ -55,6 +60,11 @@ wring_status wri_scheduler_ready(wring_scheduler *scheduler, int param);
 wring_status wri_scheduler_absent(wring_scheduler *scheduler, int param);
 wring_status wri_scheduler_flush(wring_scheduler *scheduler);
 wring_status wri_scheduler_finish(wring_scheduler *scheduler, wring_result *result_out);
+
+/* Groups of elements that the norm adds up PARAM in. */
+size_t wri_norm_ngroups(const struct wri_parameter *param);
+wring_status wri_scheduler_norm(wring_scheduler *scheduler, double *norm_out);
+wring_status wri_scheduler_scale(wring_scheduler *scheduler, double factor);
 
 /* Wait for whatever was started, also after a failure: the buffers are the caller's. */
 wring_result wri_scheduler_drain(wring_scheduler *scheduler);

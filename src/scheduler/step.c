@@ -131,6 +131,7 @@ static wring_status seal(wring_scheduler *scheduler)
 
 static void settle(wring_scheduler *scheduler, struct wri_parameter *param)
 {
+    scheduler->reduced = false;
     if (scheduler->nsettled == 0) {
         scheduler->ncounted++;
         if (!scheduler->weights.fixed)
@@ -264,6 +265,7 @@ static void next_micro(wring_scheduler *scheduler)
     scheduler->micro++;
     if (!last)
         return;
+    scheduler->reduced = true;
     wri_weights_next_step(&scheduler->weights);
     scheduler->micro = scheduler->ncounted = 0;
     scheduler->flushed = false;

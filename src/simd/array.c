@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/device.h"
 #include "simd/float16.h"
 #include "simd/kernels.h"
 
@@ -245,31 +246,18 @@ static void weigh_float(float *acc, float scale, const float *src, float weight,
     }
 }
 
-static void scale_float(float *acc, float scale, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        float product = scale * acc[i];
-        acc[i] = product == product ? product : wri_bits_float(WRI_NAN_BITS);
-    }
-}
-
 static void weigh_double(double *acc, double scale, const double *src, double weight, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        acc[i] = canonical(weight != 0 ? scale * acc[i] + weight * src[i] : scale * acc[i]);
+        acc[i] = canonical(scale * acc[i] + weight * src[i]);
 }
 
 void wri_array_weigh(wring_dtype acc_dtype, void *acc, double scale, wring_dtype src_dtype,
                      const void *src, double weight, size_t count)
 {
-    assert(acc_dtype == wri_dtype_accumulator(src_dtype));
+    assert(wri_dtype_is_float(src_dtype) && acc_dtype == wri_dtype_accumulator(src_dtype));
     if (acc_dtype == WRING_FLOAT64) {
         weigh_double(acc, scale, src, weight, count);
-        return;
-    }
-    assert(acc_dtype == WRING_FLOAT32);
-    if (weight == 0) {
-        scale_float(acc, (float)scale, count);
         return;
     }
     float tile[TILE];
@@ -278,6 +266,65 @@ void wri_array_weigh(wring_dtype acc_dtype, void *acc, double scale, wring_dtype
         load(tile, src_dtype, (const char *)src + i * wring_dtype_size(src_dtype), n, false);
         weigh_float((float *)acc + i, (float)scale, tile, (float)weight, n);
     }
+}
+
+static void scale_float(float *array, float factor, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        float product = factor * array[i];
+        array[i] = product == product ? product : wri_bits_float(WRI_NAN_BITS);
+    }
+}
+
+static void scale_double(double *array, double factor, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        array[i] = canonical(factor * array[i]);
+}
+
+void wri_array_scale(wring_dtype dtype, void *array, double factor, size_t count)
+{
+    assert(wri_dtype_is_float(dtype));
+    if (dtype == WRING_FLOAT64)
+        scale_double(array, factor, count);
+    else if (dtype == WRING_FLOAT32)
+        scale_float(array, (float)factor, count);
+    if (!is_half(dtype))
+        return;
+    float tile[TILE];
+    for (size_t i = 0; i < count; i += TILE) {
+        size_t n = tile_count(count - i);
+        char *at = (char *)array + i * sizeof(uint16_t);
+        load(tile, dtype, at, n, false);
+        scale_float(tile, (float)factor, n);
+        store(dtype, at, tile, n);
+    }
+}
+
+/* The squares of one element per lane. */
+static void add_squares(double *lane, wring_dtype dtype, const void *src, size_t count)
+{
+    float tile[WRI_SQUARES_LANES];
+    if (dtype != WRING_FLOAT64)
+        load(tile, dtype, src, count, false);
+    for (size_t i = 0; i < count; i++) {
+        double x = dtype == WRING_FLOAT64 ? ((const double *)src)[i] : (double)tile[i];
+        lane[i] = lane[i] + x * x;
+    }
+}
+
+double wri_array_squares(wring_dtype dtype, const void *src, size_t count)
+{
+    double lane[WRI_SQUARES_LANES] = {0};
+    assert(wri_dtype_is_float(dtype) && count <= WRI_SQUARES_GROUP);
+    for (size_t i = 0; i < count; i += WRI_SQUARES_LANES) {
+        size_t n = count - i < WRI_SQUARES_LANES ? count - i : WRI_SQUARES_LANES;
+        add_squares(lane, dtype, (const char *)src + i * wring_dtype_size(dtype), n);
+    }
+    for (size_t half = WRI_SQUARES_LANES / 2; half > 0; half /= 2)
+        for (size_t i = 0; i < half; i++)
+            lane[i] = lane[i] + lane[i + half];
+    return lane[0];
 }
 
 void wri_array_divide(wring_dtype dtype, void *acc, double divisor, size_t count)

@@ -22,11 +22,17 @@ bool wri_array_convert(wring_dtype dst_dtype, void *dst, wring_dtype src_dtype, 
 void wri_array_reduce(wring_op op, wring_dtype acc_dtype, void *acc, wring_dtype src_dtype,
                       const void *src, size_t count);
 
-/* acc[i] = scale * acc[i] + weight * src[i] in the accumulator type of SRC_DTYPE, a float type:
- * each operation rounded once, SCALE and WEIGHT to that type before. With weight 0 SRC is not
- * read. */
+/* acc[i] = scale * acc[i] + weight * src[i] in the accumulator type of SRC_DTYPE, a float type;
+ * each operation is rounded, SCALE and WEIGHT to that type before. */
 void wri_array_weigh(wring_dtype acc_dtype, void *acc, double scale, wring_dtype src_dtype,
                      const void *src, double weight, size_t count);
+
+/* array[i] = factor * array[i] in the accumulator type, a float type. */
+void wri_array_scale(wring_dtype dtype, void *array, double factor, size_t count);
+
+/* Sum of squares of up to WRI_SQUARES_GROUP elements of a float type (base/device.h) in float64: in
+ * WRI_SQUARES_LANES lanes, element after element, which a halving tree adds up. */
+double wri_array_squares(wring_dtype dtype, const void *src, size_t count);
 
 /* acc[i] = acc[i] / divisor, float32 and float64. */
 void wri_array_divide(wring_dtype dtype, void *acc, double divisor, size_t count);
