@@ -186,18 +186,17 @@ static inline void fill_buffer(struct actor *actor, int call, size_t i)
     block_copy(actor->send[i], actor->host, actor->send_count[i] * size);
 }
 
-static inline void actor_start(struct actor *actor, int call_number)
+/* Start the call on what the buffers hold. */
+static inline void actor_go(struct actor *actor, int call_number)
 {
     const struct scene *s = actor->scene;
     wring_segment segment[2] = {{0}};
     size_t n = scene_nsegments(s);
-    for (size_t i = 0; i < n; i++) {
-        fill_buffer(actor, call_number, i);
+    for (size_t i = 0; i < n; i++)
         segment[i] = (wring_segment){.tensor = actor->tensor[i],
                                      .send = actor->send[i],
                                      .recv = actor->recv[i],
                                      .count = part_of(s, call_number, i)};
-    }
     wring_call call = WRING_CALL_INIT;
     call.kind = s->kind;
     call.op = s->op;
@@ -209,6 +208,13 @@ static inline void actor_start(struct actor *actor, int call_number)
     call.algorithm = s->algorithm;
     call.stream = there_stream;
     ok(wring_comm_start(actor->comm, &call, &actor->request));
+}
+
+static inline void actor_start(struct actor *actor, int call_number)
+{
+    for (size_t i = 0; i < scene_nsegments(actor->scene); i++)
+        fill_buffer(actor, call_number, i);
+    actor_go(actor, call_number);
 }
 
 static inline void actor_wait(struct actor *actor)

@@ -6,6 +6,8 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <time.h>
 #include <unistd.h>
 
 static const struct wri_device *device;
@@ -225,6 +227,70 @@ static void schedulers_end_when_they_like(void **state)
     }
 }
 
+/* ---- a stream of the caller's that is held up ------------------------------------------------ */
+
+static void wait_for(void *go)
+{
+    sem_wait(go);
+}
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Calls whose stream does not come to them end at the time-out all the same; what the device may
+ * still touch stays until it is let go. And so does destroying a tensor that is in such a call. */
+static void a_call_behind_a_held_stream(void **state)
+{
+    (void)state;
+    const struct scene s = {.nranks = 2,
+                            .kind = WRING_ALLREDUCE,
+                            .spec = "ef+int8",
+                            .algorithm = "direct",
+                            .piece = "1K",
+                            .count = {2000, 50}};
+    wring_context *context;
+    wring_comm *comm[2];
+    struct actor actor[2];
+    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
+    options.transport = "self";
+    setenv("WRING_TIMEOUT", "300", 1);
+    there = device;
+    there_stream = stream;
+    for (int destroys = 0; destroys < 2; destroys++) {
+        sem_t go;
+        sem_init(&go, 0, 0);
+        ok(wring_context_create(&options, &context));
+        ok(wring_comm_create_local(context, s.nranks, NULL, comm));
+        for (int q = 0; q < s.nranks; q++)
+            actor_open(&actor[q], &s, comm[q]);
+        ok(device->call_back(stream, wait_for, &go));
+        for (int q = 0; q < s.nranks; q++)
+            actor_go(&actor[q], 0);
+        double began = now_s();
+        if (destroys) {
+            wring_tensor_destroy(actor[0].tensor[0]);
+            actor[0].tensor[0] = NULL;
+        }
+        for (int q = 0; q < s.nranks; q++)
+            assert_int_equal(wring_request_wait(actor[q].request, NULL),
+                             destroys && q == 0 ? WRING_E_ABORTED : WRING_E_TIMEOUT);
+        assert_true(now_s() - began < 6);
+        sem_post(&go);
+        for (int q = 0; q < s.nranks; q++) {
+            actor_close(&actor[q]);
+            wring_comm_destroy(comm[q]);
+        }
+        wring_context_destroy(context);
+        ok(device->stream_wait(stream));
+        sem_destroy(&go);
+    }
+    unsetenv("WRING_TIMEOUT");
+}
+
 static void a_scheduler_with_micro_steps(void **state)
 {
     (void)state;
@@ -251,6 +317,7 @@ int main(void)
         cmocka_unit_test(default_streams),
         cmocka_unit_test(a_scheduler_with_micro_steps),
         cmocka_unit_test(schedulers_end_when_they_like),
+        cmocka_unit_test(a_call_behind_a_held_stream),
     };
     int count = 0;
     setenv("WRING_MODULES", getenv("WRING_LIB") ? getenv("WRING_LIB") : "", 1);

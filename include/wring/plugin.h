@@ -224,9 +224,11 @@ struct wring_transport_ops {
     /* WRING_OK, WRING_AGAIN, or what went wrong on any rank since, with the transport's words. */
     wring_status (*group_status)(void *endpoint);
     /* Enqueue N messages on a stream, as one group: they all move, in whatever order. Messages
-     * between two ranks match in order. */
+     * between two ranks match in order. WRING_AGAIN: nothing else may go on the stream before
+     * group_status answers WRING_OK. */
     wring_status (*exchange)(void *endpoint, const struct wring_exchange *, size_t n, void *stream);
-    /* End everything that is enqueued, without the other ranks' help; only close comes after. */
+    /* End everything that is enqueued, without the other ranks' help; only close comes after. Of
+     * the caller's own communicator what is enqueued stays: ending it is the caller's. */
     void (*group_abort)(void *endpoint);
 };
 

@@ -192,7 +192,8 @@ typedef struct wring_comm_options {
     wring_allgather_fn allgather; /* NULL: not this way */
     void *allgather_arg;
     const wring_unique_id *id; /* NULL: not this way */
-    void *external; /* transport nccl: your ncclComm_t, which stays yours; sets rank and nranks */
+    void *external; /* transport nccl: your ncclComm_t; sets rank and nranks. It stays yours: after
+                     * a failed call only you can end, by ncclCommAbort, what is enqueued on it */
     const char *codec;     /* of calls that name none; NULL: setting WRING_CODEC, "none" */
     const char *algorithm; /* NULL: setting WRING_ALGORITHM, else the planner chooses */
 } wring_comm_options;
@@ -345,7 +346,8 @@ WRING_API wring_status wring_comm_start(wring_comm *comm, const wring_call *call
 /* WRING_AGAIN until done, then the call's status (repeatable). Does not free. */
 WRING_API wring_status wring_request_test(wring_request *request);
 
-/* Wait, helping with progress; free the request; return its status. RESULT_OUT may be NULL. What is
+/* Wait, helping with progress; free the request; return its status. RESULT_OUT may be NULL. A
+ * failed call on a device returns when that no longer touches its buffers, or 2 s later. What is
  * enqueued on the call's stream after start on transport nccl finds the results without waiting. */
 WRING_API wring_status wring_request_wait(wring_request *request, wring_result *result_out);
 

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "codec/codec.h"
 #include "collective/collective.h"
@@ -243,14 +244,20 @@ static wring_status join(wring_comm *comm, const struct wri_way *way)
     return status;
 }
 
-static bool is_idle(wring_comm *comm)
+static bool is_active(const wring_comm *comm)
 {
-    pthread_mutex_lock(&comm->context->lock);
     const wring_request *request = comm->context->active;
     while (request != NULL && request->comm != comm)
         request = wri_request_next(request);
+    return request != NULL;
+}
+
+static bool is_idle(wring_comm *comm)
+{
+    pthread_mutex_lock(&comm->context->lock);
+    bool active = is_active(comm);
     pthread_mutex_unlock(&comm->context->lock);
-    return request == NULL;
+    return !active;
 }
 
 /* The last operation, if all is well: who gets through knows that everyone has received what it
@@ -343,11 +350,14 @@ wring_status wri_comm_create_local(wring_context *context, int nranks,
 static void abort_requests(wring_comm *comm)
 {
     wring_request *next;
+    int idle = 0;
     for (wring_request *request = comm->context->active; request; request = next) {
         next = wri_request_next(request);
         if (request->comm == comm)
             wri_exec_abort(request, wri_fail(WRING_E_ABORTED, "the communicator was destroyed"));
     }
+    while (is_active(comm))
+        wri_context_drive(comm->context, &idle);
 }
 
 static void close_endpoint(wring_comm *comm)
@@ -367,6 +377,14 @@ void wri_comm_release(wring_comm *comm)
 {
     if (--comm->refs > 0)
         return;
+    if (!wri_lane_is_quiet(comm)) {
+        wri_log(WRING_LOG_WARN,
+                "rank %d: its device is held up by another stream; what a call that "
+                "was given up may still use is left there",
+                comm->rank);
+        comm->context->stuck = true;
+        return;
+    }
     for (int kind = 0; kind < WRI_MEMORY_KINDS; kind++)
         wri_buffers_close(comm, (enum wri_memory)kind, &comm->spare[kind]);
     wri_lane_close(comm);

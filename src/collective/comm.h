@@ -69,6 +69,13 @@ wring_status wri_lane_open(wring_comm *comm);
 
 void wri_lane_close(wring_comm *comm);
 
+/* How long one waits for a device to finish what was given up: its caller's stream may be held up,
+ * and a communicator that stays the caller's is not ours to abort. */
+#define WRI_QUIET_NS 2000000000
+
+/* Whether everything on the lane's streams ends within WRI_QUIET_NS. */
+bool wri_lane_is_quiet(wring_comm *comm);
+
 /* Open and close an arena of buffers of one kind. */
 wring_status wri_buffers_open(wring_comm *comm, enum wri_memory kind, struct wri_arena *arena);
 void wri_buffers_close(wring_comm *comm, enum wri_memory kind, struct wri_arena *arena);
@@ -78,7 +85,8 @@ void wri_buffers_close(wring_comm *comm, enum wri_memory kind, struct wri_arena 
 wring_status wri_lane_buffers(wring_comm *comm, struct wri_arena *arena);
 void wri_lane_buffers_close(wring_comm *comm, struct wri_arena *arena, void *stream);
 
-/* Drop a reference; the last one frees the communicator. Locked. */
+/* Drop a reference; the last one frees the communicator, or marks the context stuck if its lane is
+ * not quiet. Locked. */
 void wri_comm_release(wring_comm *comm);
 
 /* Refuse further calls: keep STATUS and the thread's message, and tell the other ranks. The first

@@ -139,6 +139,10 @@ void wri_context_destroy(wring_context *context)
         pthread_join(context->thread, NULL);
     }
     wri_monitor_close(context->monitor);
+    for (wring_request *request = context->buried; request; request = wri_request_next(request))
+        context->stuck = context->stuck || !wri_lane_is_quiet(request->comm);
+    if (context->stuck)
+        return; /* the device still uses its memory, and calls back */
     context->transport->close(context->link);
     while (context->buried != NULL) {
         wring_request *request = context->buried;

@@ -159,17 +159,21 @@ static wring_status check_peer(wring_request *request, const struct wri_piece *p
 static wring_status check_peers(wring_request *request)
 {
     int64_t idle_ms = (wri_clock_ns() - request->moved_ns) / 1000000;
+    bool waits = false;
     for (size_t i = 0; idle_ms >= PATIENCE_MS && i < request->window; i++) {
         const struct wri_piece *piece = &request->piece[i];
         for (size_t j = 0; piece->busy && j < piece->ntransfers; j++)
             WRI_TRY(check_peer(request, piece, piece->transfer[j].step, idle_ms));
+        waits |= piece->busy && piece->ntransfers > 0;
     }
-    return WRING_OK;
+    return waits ? WRING_OK : wri_exec_patience(request, idle_ms, NULL); /* for the device */
 }
 
 static void cancel_all(wring_request *request)
 {
     const struct wring_transport_ops *transport = request->context->transport;
+    if (request->comm->lane.device != NULL)
+        *request->comm->lane.failed = 1;
     if (request->ordered && transport->group_abort != NULL)
         transport->group_abort(request->comm->endpoint);
     for (size_t i = 0; i < request->window; i++) {
@@ -182,14 +186,30 @@ static void cancel_all(wring_request *request)
         piece->busy = false;
     }
     if (request->device != NULL)
-        wri_device_quiesce(request);
+        wri_device_give_up(request);
     request->cancelled = true;
 }
 
 void wri_exec_abort(wring_request *request, wring_status status)
 {
+    if (request->starting) /* whoever starts it looks at the communicator */
+        wri_comm_poison(request->comm, status);
+    if (request->starting || request->status != WRING_OK)
+        return;
+    wri_request_fail(request, status);
     cancel_all(request);
-    wri_request_finish(request, status);
+    request->moved_ns = wri_clock_ns();
+    if (request->device == NULL)
+        wri_request_finish(request, status);
+}
+
+/* A call on a device that was given up. */
+static bool advance_end(wring_request *request)
+{
+    if (!wri_device_is_quiet(request) && wri_clock_ns() - request->moved_ns < WRI_QUIET_NS)
+        return false;
+    wri_request_finish(request, request->status);
+    return true;
 }
 
 static bool advance(wring_request *request)
@@ -218,8 +238,12 @@ bool wri_exec_advance(wring_request *request)
 {
     if (request->device == NULL)
         return advance(request);
+    if (request->starting)
+        return false;
     int was = wri_context_enter(request->context);
-    bool moved = request->ordered ? wri_stream_advance(request) : advance(request);
+    bool moved = request->status != WRING_OK ? advance_end(request)
+                 : request->ordered          ? wri_stream_advance(request)
+                                             : advance(request);
     wri_context_leave(request->context, was);
     return moved;
 }

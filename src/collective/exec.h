@@ -81,11 +81,12 @@ struct wring_request {
     void *stream;                    /* the caller's; NULL: the communicator's alone */
     bool overlap;                    /* the caller's stream goes on meanwhile */
     bool ordered;                    /* enqueued as a whole; done when piece[0] has drained */
+    bool starting;                   /* being enqueued, by a thread that may give up the lock */
     struct wri_verdict *verdict;     /* on the device */
 
     bool alone; /* a single rank, that keeps what it has */
     bool done, nonfinite, cancelled, warned;
-    wring_status status;
+    wring_status status;           /* an error before `done`: it ends when its device is quiet */
     char message[WRI_MESSAGE_MAX]; /* if status is an error */
     uint64_t wire_nbytes, dense_nbytes;
     int64_t moved_ns; /* when something last moved */
@@ -152,8 +153,11 @@ wring_status wri_device_drain(wring_request *request, struct wri_piece *piece);
 wring_status wri_device_verdict(wring_request *request, const struct wri_verdict *found);
 /* Make the next generation of the call's tensors current, unless the device found anything. */
 wring_status wri_device_commit(wring_request *request);
-/* Wait until nothing that was enqueued for the call can touch its memory. */
-void wri_device_quiesce(wring_request *request);
+/* Mark on the streams where a call that was given up ends; what is freed in the communicator's
+ * order is freed after that. */
+void wri_device_give_up(wring_request *request);
+/* Whether all that was enqueued before that is through. */
+bool wri_device_is_quiet(const wring_request *request);
 
 /* ---- a call that is enqueued as a whole (exec_stream.c) ---- */
 
@@ -179,8 +183,13 @@ wring_status wri_exec_reap(wring_request *request, struct wri_piece *piece,
  * or with an error. Locked. */
 bool wri_exec_advance(wring_request *request);
 
-/* Cancel what is in flight and end the request with STATUS and the thread's message. Locked. */
+/* Cancel what is in flight and end the request with STATUS and the thread's message: at once, but
+ * on a device when nothing enqueued can touch its memory any more, or after WRI_QUIET_NS; then that
+ * memory stays until the context ends. Locked. */
 void wri_exec_abort(wring_request *request, wring_status status);
+
+/* Keep the first failure, STATUS and the thread's message, of a request and its communicator. */
+void wri_request_fail(wring_request *request, wring_status status);
 
 /* End the request: commit its tensors' state if all went well, wake its waiters. Locked. */
 void wri_request_finish(wring_request *request, wring_status status);

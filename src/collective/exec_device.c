@@ -120,11 +120,23 @@ wring_status wri_device_commit(wring_request *request)
     return wri_state_commit(request->comm, request->change, request->nsegments, request->verdict);
 }
 
-void wri_device_quiesce(wring_request *request)
+void wri_device_give_up(wring_request *request)
 {
+    const struct wri_device *device = request->device;
+    void *stream = request->comm->lane.stream;
     int was = wri_context_enter(request->context);
-    for (size_t i = 0; !request->ordered && i < request->window; i++)
-        request->device->stream_wait(request->piece[i].stream);
-    request->device->stream_wait(request->comm->lane.stream);
+    for (size_t i = 0; i < request->window; i++) {
+        struct wri_piece *piece = &request->piece[i];
+        if (device->event_record(device, piece->drained, piece->stream) == WRING_OK)
+            device->event_wait(device, piece->drained, stream);
+    }
     wri_context_leave(request->context, was);
+}
+
+bool wri_device_is_quiet(const wring_request *request)
+{
+    for (size_t i = 0; i < request->window; i++)
+        if (request->device->event_test(request->device, request->piece[i].drained) == WRING_AGAIN)
+            return false;
+    return true;
 }

@@ -27,26 +27,52 @@
 
 /* ---- agreement ------------------------------------------------------------------------------- */
 
-/* Wait until STREAM is empty, the transport reports an error, or time is up. */
-static wring_status wait_stream(wring_comm *comm)
+/* Leave the lock to others for a moment, until END_NS at most: what this rank waits for may need
+ * what they do on another communicator. */
+static wring_status give_way(wring_comm *comm, int64_t end_ns)
 {
     static const struct timespec nap = {0, 20000};
-    const struct wri_lane *lane = &comm->lane;
+    wring_context *context = comm->context;
+    if (wri_clock_ns() > end_ns)
+        WRI_FAIL(WRING_E_TIMEOUT, "some rank did not come within %lld ms",
+                 (long long)context->config.timeout_ms);
+    pthread_mutex_unlock(&context->lock);
+    nanosleep(&nap, NULL);
+    pthread_mutex_lock(&context->lock);
+    return wri_comm_check(comm);
+}
+
+static int64_t patience_end_ns(const wring_comm *comm)
+{
+    return wri_clock_ns() + comm->context->config.timeout_ms * 1000000;
+}
+
+/* The transport may take a while to enqueue a group, when nothing else may go on the stream. */
+static wring_status exchange(wring_comm *comm, const struct wring_exchange *list, size_t n)
+{
     const struct wring_transport_ops *transport = comm->context->transport;
-    int64_t end = wri_clock_ns() + comm->context->config.timeout_ms * 1000000;
-    WRI_TRY(lane->device->event_record(lane->device, lane->order, lane->stream));
-    for (;;) {
-        wring_status status = lane->device->event_test(lane->device, lane->order);
-        if (status != WRING_AGAIN)
-            return status;
+    int64_t end_ns = patience_end_ns(comm);
+    wring_status status = transport->exchange(comm->endpoint, list, n, comm->lane.stream);
+    while (status == WRING_AGAIN) {
+        WRI_TRY(give_way(comm, end_ns));
         status = transport->group_status(comm->endpoint);
-        if (status != WRING_OK && status != WRING_AGAIN)
-            return status;
-        if (wri_clock_ns() > end)
-            WRI_FAIL(WRING_E_TIMEOUT, "some rank did not come within %lld ms",
-                     (long long)comm->context->config.timeout_ms);
-        nanosleep(&nap, NULL);
     }
+    return status;
+}
+
+/* Wait until EVENT has passed, the transport reports an error, or time is up. */
+static wring_status wait_event(wring_comm *comm, void *event)
+{
+    const struct wri_device *device = comm->lane.device;
+    int64_t end_ns = patience_end_ns(comm);
+    wring_status status;
+    while ((status = device->event_test(device, event)) == WRING_AGAIN) {
+        status = comm->context->transport->group_status(comm->endpoint);
+        if (status != WRING_OK && status != WRING_AGAIN)
+            break;
+        WRI_TRY(give_way(comm, end_ns));
+    }
+    return status;
 }
 
 static wring_status exchange_all(wring_comm *comm, unsigned char *device, size_t nbytes)
@@ -65,8 +91,7 @@ static wring_status exchange_all(wring_comm *comm, unsigned char *device, size_t
                 (struct wring_exchange){from, false, device + (size_t)from * nbytes, nbytes};
         }
         if (used > 0)
-            WRI_TRY(
-                comm->context->transport->exchange(comm->endpoint, list, used, comm->lane.stream));
+            WRI_TRY(exchange(comm, list, used));
     }
     return WRING_OK;
 }
@@ -79,7 +104,13 @@ static wring_status gather(wring_comm *comm, const void *send, unsigned char *de
     WRI_TRY(d->copy(d, stream, device + (size_t)comm->rank * nbytes, send, nbytes));
     WRI_TRY(exchange_all(comm, device, nbytes));
     WRI_TRY(d->copy(d, stream, recv, device, nbytes * (size_t)comm->nranks));
-    return wait_stream(comm);
+    void *event;
+    WRI_TRY(d->event_open(d, &event));
+    wring_status status = d->event_record(d, event, stream);
+    if (status == WRING_OK)
+        status = wait_event(comm, event);
+    d->event_close(d, event);
+    return status;
 }
 
 wring_status wri_stream_gather(wring_comm *comm, const void *send, void *recv, size_t nbytes)
@@ -95,10 +126,12 @@ wring_status wri_stream_gather(wring_comm *comm, const void *send, void *recv, s
         memcpy(pinned.base + total, send, nbytes);
         status = gather(comm, pinned.base + total, device.base, pinned.base, nbytes);
     }
-    if (status == WRING_OK)
+    if (status == WRING_OK) {
         memcpy(recv, pinned.base, total);
-    else if (device.base != NULL)
-        comm->context->transport->group_abort(comm->endpoint); /* or its kernels use the memory */
+    } else {
+        comm->context->transport->group_abort(comm->endpoint);
+        wri_lane_is_quiet(comm);
+    }
     wri_buffers_close(comm, WRI_MEMORY_DEVICE, &device);
     wri_buffers_close(comm, WRI_MEMORY_PINNED, &pinned);
     return status;
@@ -199,8 +232,7 @@ static wring_status close_round(wring_request *request, struct round *round)
         return WRING_OK;
     if (round->nsealed > 0)
         WRI_TRY(device->seal(round->sealed, round->nsealed, request->verdict, stream));
-    WRI_TRY(comm->context->transport->exchange(comm->endpoint, round->message, round->nmessages,
-                                               stream));
+    WRI_TRY(exchange(comm, round->message, round->nmessages));
     if (round->nexpected > 0)
         WRI_TRY(device->verify(round->expected, round->nexpected, request->verdict, stream));
     round->nmessages = round->nsealed = round->nexpected = 0;

@@ -3,9 +3,11 @@
  * without device memory never loads anything. */
 #include "collective/comm.h"
 
+#include "base/clock.h"
 #include "base/status.h"
 
 #include <dlfcn.h>
+#include <time.h>
 
 wring_status wri_context_device(wring_context *context)
 {
@@ -100,13 +102,8 @@ static void close_streams(wring_comm *comm)
 {
     struct wri_lane *lane = &comm->lane;
     size_t n = (size_t)comm->context->config.window;
-    for (size_t i = 0; lane->piece_stream != NULL && i < n; i++) {
-        if (lane->piece_stream[i] != NULL)
-            lane->device->stream_wait(lane->piece_stream[i]); /* its host functions as well */
+    for (size_t i = 0; lane->piece_stream != NULL && i < n; i++)
         lane->device->stream_close(lane->piece_stream[i]);
-    }
-    if (lane->stream != NULL)
-        lane->device->stream_wait(lane->stream);
     lane->device->event_close(lane->device, lane->order);
     lane->device->stream_close(lane->stream);
     lane->device->free_pinned(lane->failed);
@@ -127,6 +124,39 @@ wring_status wri_lane_open(wring_comm *comm)
         close_streams(comm);
     wri_context_leave(context, was);
     return status;
+}
+
+/* Asked for again and again instead of waited for: what holds a stream up may never end. */
+static bool is_through(const struct wri_lane *lane, void *stream, int64_t end_ns)
+{
+    static const struct timespec nap = {0, 100000};
+    wring_status status = lane->device->event_record(lane->device, lane->order, stream);
+    while (status == WRING_OK) {
+        status = lane->device->event_test(lane->device, lane->order);
+        if (status != WRING_AGAIN)
+            break; /* also after an error of the device: nothing runs there any more */
+        if (wri_clock_ns() > end_ns)
+            return false;
+        nanosleep(&nap, NULL);
+        status = WRING_OK;
+    }
+    return true;
+}
+
+bool wri_lane_is_quiet(wring_comm *comm)
+{
+    const struct wri_lane *lane = &comm->lane;
+    size_t n = (size_t)comm->context->config.window;
+    int64_t end_ns = wri_clock_ns() + WRI_QUIET_NS;
+    bool quiet = true;
+    if (lane->device == NULL)
+        return true;
+    int was = wri_context_enter(comm->context);
+    for (size_t i = 0; quiet && i < n; i++)
+        quiet = is_through(lane, lane->piece_stream[i], end_ns);
+    quiet = quiet && is_through(lane, lane->stream, end_ns);
+    wri_context_leave(comm->context, was);
+    return quiet;
 }
 
 void wri_lane_close(wring_comm *comm)
@@ -184,12 +214,11 @@ wring_status wri_lane_buffers(wring_comm *comm, struct wri_arena *arena)
 
 void wri_lane_buffers_close(wring_comm *comm, struct wri_arena *arena, void *stream)
 {
-    struct wri_lane *lane = &comm->lane;
+    const struct wri_lane *lane = &comm->lane;
     pthread_mutex_lock(&comm->context->lock);
     int was = wri_context_enter(comm->context);
-    if (lane->device->event_record(lane->device, lane->order, stream) == WRING_OK)
-        lane->device->event_wait(lane->device, lane->order, lane->stream);
-    wri_buffers_close(comm, WRI_MEMORY_DEVICE, arena);
+    lane->device->free(lane->device, stream, arena->base);
+    *arena = (struct wri_arena){0};
     wri_context_leave(comm->context, was);
     pthread_mutex_unlock(&comm->context->lock);
 }

@@ -437,10 +437,12 @@ static void begin(wring_request *request)
     count_calls(request, 1);
     enlist(request);
     int was = wri_context_enter(request->context);
+    request->starting = request->ordered;
     if (request->ordered)
         status = wri_stream_start(request);
     else if (request->device != NULL)
         status = wri_device_begin(request);
+    request->starting = false;
     wri_context_leave(request->context, was);
     if (status != WRING_OK)
         wri_exec_abort(request, status);
@@ -488,6 +490,15 @@ static wring_status commit(wring_request *request)
     return WRING_OK;
 }
 
+void wri_request_fail(wring_request *request, wring_status status)
+{
+    if (request->status != WRING_OK)
+        return;
+    request->status = status;
+    snprintf(request->message, sizeof(request->message), "%s", wring_error_message());
+    wri_comm_poison(request->comm, status);
+}
+
 void wri_request_finish(wring_request *request, wring_status status)
 {
     wring_request **link = &request->context->active;
@@ -498,13 +509,10 @@ void wri_request_finish(wring_request *request, wring_status status)
         count_calls(request, -1);
     if (status == WRING_OK && ran)
         status = commit(request);
-    request->status = status;
-    if (status != WRING_OK) {
-        snprintf(request->message, sizeof(request->message), "%s", wring_error_message());
-        wri_comm_poison(request->comm, status);
-    } else {
+    if (status != WRING_OK)
+        wri_request_fail(request, status);
+    else
         request->comm->last_good++;
-    }
     if (ran)
         *link = request->next;
     request->next = NULL;

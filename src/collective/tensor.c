@@ -107,8 +107,10 @@ wring_status wri_tensor_create(wring_comm *comm, const char *name, wring_dtype d
 /* A call that still uses the tensor cannot go on without it. */
 static void abort_calls(const wring_tensor *tensor)
 {
+    wring_context *context = tensor->comm->context;
     wring_request *next;
-    for (wring_request *request = tensor->comm->context->active; request; request = next) {
+    int idle = 0;
+    for (wring_request *request = context->active; request; request = next) {
         next = wri_request_next(request);
         bool uses = false;
         for (size_t i = 0; i < request->nsegments; i++)
@@ -117,6 +119,8 @@ static void abort_calls(const wring_tensor *tensor)
             wri_exec_abort(request,
                            wri_fail(WRING_E_ABORTED, "tensor '%s' was destroyed", tensor->name));
     }
+    while (tensor->calls > 0)
+        wri_context_drive(context, &idle);
 }
 
 void wri_tensor_destroy(wring_tensor *tensor)

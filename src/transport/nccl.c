@@ -5,8 +5,8 @@
  * building needs no header of it.
  *
  * A round of an algorithm is one group of sends and receives. Communicators are opened in NCCL's
- * nonblocking mode, so that joining can time out; its calls may then answer "in progress", and this
- * file waits for the end of that before anything else may go on the stream, or order would be lost.
+ * nonblocking mode, so that joining can time out; its calls may then answer "in progress", which
+ * the executor sits out before anything else goes on the stream, or order would be lost.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -27,8 +27,8 @@ typedef struct {
 } nccl_id;
 enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7, NCCL_INT8 = 0 };
 
-#define NCCL_OLDEST 21400 /* nonblocking communicators */
-#define SETTLE_NS 30000000000
+#define NCCL_OLDEST 21400   /* nonblocking communicators */
+#define LEAVE_NS 2000000000 /* of patience with the others when a communicator ends */
 
 /* The head of NCCL's ncclConfig_t; every version reads as much as `size` says. */
 struct nccl_config {
@@ -131,17 +131,13 @@ static wring_status state_of(struct endpoint *endpoint, const char *doing)
     return status_of(result != NCCL_SUCCESS ? result : state, endpoint->comm, doing);
 }
 
-/* Wait for the end of "in progress": for NCCL's own threads to enqueue, and to connect a pair of
- * ranks that had not met. */
-static wring_status settle(struct endpoint *endpoint, int result, const char *doing)
+static wring_status leave(struct endpoint *endpoint)
 {
     static const struct timespec nap = {0, 20000};
-    int64_t end = wri_clock_ns() + SETTLE_NS;
-    wring_status status = status_of(result, endpoint->comm, doing);
-    while (status == WRING_AGAIN) {
-        if (wri_clock_ns() > end)
-            WRI_FAIL(WRING_E_TIMEOUT, "NCCL, %s: in progress for %d s", doing,
-                     (int)(SETTLE_NS / 1000000000));
+    static const char doing[] = "leaving";
+    int64_t end = wri_clock_ns() + LEAVE_NS;
+    wring_status status = status_of(nccl.CommFinalize(endpoint->comm), endpoint->comm, doing);
+    while (status == WRING_AGAIN && wri_clock_ns() < end) {
         nanosleep(&nap, NULL);
         status = state_of(endpoint, doing);
     }
@@ -229,19 +225,20 @@ static wring_status nccl_exchange(void *endpoint_arg, const struct wring_exchang
 {
     struct endpoint *endpoint = endpoint_arg;
     WRI_TRY(state_of(endpoint, "before a group"));
-    WRI_TRY(settle(endpoint, nccl.GroupStart(), "opening a group"));
+    WRI_TRY(status_of(nccl.GroupStart(), endpoint->comm, "opening a group"));
     int result = NCCL_SUCCESS;
     for (size_t i = 0; i < n && (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS); i++)
         result = enqueue(&messages[i], endpoint->comm, stream);
     int ended = nccl.GroupEnd();
-    WRI_TRY(settle(endpoint, result, "a message"));
-    return settle(endpoint, ended, "a group");
+    if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
+        return status_of(result, endpoint->comm, "a message");
+    return status_of(ended, endpoint->comm, "a group");
 }
 
 static void nccl_group_abort(void *endpoint_arg)
 {
     struct endpoint *endpoint = endpoint_arg;
-    if (!endpoint->aborted)
+    if (!endpoint->aborted && !endpoint->external)
         nccl.CommAbort(endpoint->comm);
     endpoint->aborted = true;
 }
@@ -250,7 +247,7 @@ static void nccl_endpoint_close(void *endpoint_arg)
 {
     struct endpoint *endpoint = endpoint_arg;
     if (endpoint && !endpoint->external && !endpoint->aborted) {
-        if (settle(endpoint, nccl.CommFinalize(endpoint->comm), "leaving") == WRING_OK)
+        if (leave(endpoint) == WRING_OK)
             nccl.CommDestroy(endpoint->comm);
         else
             nccl.CommAbort(endpoint->comm);

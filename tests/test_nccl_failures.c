@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes wrong over transport nccl: ranks that disagree, that are lost, that see NaN, NCCL's own
+ * errors, communicators used in different order. Over the mock of NCCL and an emulated device. */
+#include "device_ranks.h"
+
+#include <math.h>
+
+enum { COUNT = 1000 };
+
+/* One allreduce of COUNT elements by int8, VALUE on this rank; its status. */
+static wring_status reduce(wring_comm *comm, size_t count, const char *spec, float value,
+                           wring_result *result_out)
+{
+    float host[2 * COUNT];
+    wring_codec *codec;
+    wring_request *request;
+    ok(wring_codec_create(spec, &codec));
+    for (size_t i = 0; i < count; i++)
+        host[i] = value;
+    void *data = block_open(sizeof(host));
+    block_copy(data, host, count * sizeof(float));
+    wring_segment segment = {.send = data, .recv = data, .count = count};
+    wring_call call = WRING_CALL_INIT;
+    call.op = WRING_SUM;
+    call.segments = &segment;
+    call.nsegments = 1;
+    call.codec = codec;
+    call.stream = there_stream;
+    wring_status status = wring_comm_start(comm, &call, &request);
+    if (status == WRING_OK)
+        status = wring_request_wait(request, result_out);
+    if (status == WRING_OK) {
+        block_copy(host, data, count * sizeof(float));
+        if (result_out != NULL && result_out->nonfinite != (bool)isnan(host[count / 2]))
+            status = WRING_E_INTERNAL;
+    }
+    block_close(data);
+    wring_codec_destroy(codec);
+    return status;
+}
+
+static int one_call(int rank, void *arg)
+{
+    const char *what = arg;
+    wring_context *context = open_context();
+    wring_comm *comm;
+    wring_result result;
+    ok(wring_comm_create(context, NULL, &comm));
+    bool odd = rank == 1;
+    wring_status status = reduce(comm, COUNT, "int8", 1, NULL); /* one that goes well */
+    if (status == WRING_OK && strcmp(what, "count") == 0)
+        status = reduce(comm, odd ? COUNT / 2 : COUNT / 3, "int8", 1, NULL);
+    if (status == WRING_OK && strcmp(what, "known count") == 0)
+        status = reduce(comm, odd ? COUNT / 2 : COUNT, "int8", 1, NULL);
+    if (status == WRING_OK && strcmp(what, "codec") == 0)
+        status = reduce(comm, COUNT / 4, odd ? "int4" : "int8", 1, NULL);
+    if (status == WRING_OK && strcmp(what, "nan") == 0) {
+        status = reduce(comm, COUNT, "int8", odd ? NAN : 1, &result);
+        if (status == WRING_OK && !result.nonfinite)
+            status = WRING_E_INTERNAL;
+    }
+    if (status == WRING_OK && strcmp(what, "lost") == 0) {
+        if (odd)
+            raise(SIGKILL);
+        while (status == WRING_OK)
+            status = reduce(comm, COUNT, "int8", 1, NULL);
+    }
+    wring_status again = status == WRING_OK ? WRING_OK : reduce(comm, COUNT, "none", 1, NULL);
+    if (again != status)
+        printf("rank %d: %s after %s\n", rank, wring_status_name(again), wring_status_name(status));
+    wring_comm_destroy(comm);
+    wring_context_destroy(context);
+    return again == status ? (int)status : 99;
+}
+
+static void ranks_that_disagree_are_told(void **state)
+{
+    (void)state;
+    const int mismatch[] = {WRING_E_MISMATCH, WRING_E_MISMATCH, WRING_E_MISMATCH};
+    run_ranks(3, one_call, "count", mismatch);
+    run_ranks(3, one_call, "codec", mismatch);
+}
+
+/* Where some ranks make a call that was agreed on before, only NCCL can notice: by sizes that do
+ * not match (the mock, at once) or by waiting for ever (NCCL itself, until the time-out). */
+static void a_mismatch_with_a_known_call_ends_too(void **state)
+{
+    (void)state;
+    const int any[] = {SOME_ERROR, SOME_ERROR, SOME_ERROR};
+    run_ranks(3, one_call, "known count", any);
+}
+
+static void nan_is_seen_by_all(void **state)
+{
+    (void)state;
+    run_ranks(3, one_call, "nan", NULL);
+}
+
+static void a_lost_rank_is_an_error_on_all_others(void **state)
+{
+    (void)state;
+    const int lost[] = {WRING_E_PEER_LOST, 1000 + SIGKILL, WRING_E_PEER_LOST};
+    run_ranks(3, one_call, "lost", lost);
+}
+
+/* The first message, a barrier's, is damaged in the middle of its frame on its way to rank 1. */
+static int damaged(int rank, void *arg)
+{
+    (void)arg;
+    if (rank == 1)
+        setenv("MOCKNCCL_CORRUPT", "1", 1);
+    wring_context *context = open_context();
+    wring_comm *comm = NULL;
+    wring_status status = wring_comm_create(context, NULL, &comm);
+    wring_comm_destroy(comm);
+    wring_context_destroy(context);
+    return rank == 1 ? (int)status : 0;
+}
+
+static void a_damaged_frame_is_refused(void **state)
+{
+    (void)state;
+    const int refused[] = {0, WRING_E_MISMATCH};
+    run_ranks(2, damaged, NULL, refused);
+}
+
+/* NCCL reports an error of its own while a call is under way. */
+static int fails_inside(int rank, void *arg)
+{
+    (void)arg;
+    if (rank == 1)
+        setenv("MOCKNCCL_ASYNC", "6:3", 1);
+    wring_context *context = open_context();
+    wring_comm *comm;
+    ok(wring_comm_create(context, NULL, &comm));
+    wring_status status = WRING_OK;
+    for (int i = 0; i < 20 && status == WRING_OK; i++)
+        status = reduce(comm, COUNT, "int8", 1, NULL);
+    bool named = strstr(wring_error_message(), "NCCL") != NULL;
+    wring_comm_destroy(comm);
+    wring_context_destroy(context);
+    return status != WRING_OK && named ? 0 : 1;
+}
+
+static void errors_of_nccl_come_with_its_words(void **state)
+{
+    (void)state;
+    run_ranks(2, fails_inside, NULL, NULL);
+}
+
+/* Set-up that cannot work: a clear message, and nothing left behind. */
+static int no_library(int rank, void *arg)
+{
+    const char *const *setting = arg;
+    (void)rank;
+    setenv(setting[0], setting[1], 1);
+    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
+    wring_context *context;
+    options.transport = "nccl";
+    wring_status status = wring_context_create(&options, &context);
+    printf("%s\n", wring_error_message());
+    return status == WRING_E_MODULE && strstr(wring_error_message(), setting[2]) ? 0 : 1;
+}
+
+static void nccl_missing_or_too_old(void **state)
+{
+    (void)state;
+    const char *const missing[] = {"WRING_NCCL", "libno-such-nccl.so", "install NCCL"};
+    const char *const old[] = {"MOCKNCCL_VERSION", "21000", "2.10.0, at least 2.14"};
+    const char *const other[] = {"WRING_NCCL", "libm.so.6", "has no nccl"};
+    run_ranks(1, no_library, (void *)missing, NULL);
+    run_ranks(1, no_library, (void *)old, NULL);
+    run_ranks(1, no_library, (void *)other, NULL);
+}
+
+/* A failed call ends what wring does on the caller's communicator, but not the communicator. */
+static int fails_on_the_callers(int rank, void *arg)
+{
+    struct callers nccl = callers_open(rank, arg);
+    int count = 0;
+    wring_context *context = open_context();
+    wring_comm_options options = WRING_COMM_OPTIONS_INIT;
+    wring_comm *comm;
+    options.external = nccl.comm;
+    ok(wring_comm_create(context, &options, &comm));
+    wring_status status = reduce(comm, COUNT, rank ? "int8" : "int4", 1, NULL);
+    wring_comm_destroy(comm);
+    wring_context_destroy(context);
+    bool alive = nccl.count(nccl.comm, &count) == 0 && count == 2;
+    return status != WRING_E_MISMATCH || !alive || nccl.destroy(nccl.comm) != 0;
+}
+
+static void the_callers_communicator_outlives_a_failure(void **state)
+{
+    (void)state;
+    struct shared *shared = shared_open();
+    run_ranks(2, fails_on_the_callers, shared, NULL);
+    munmap(shared, sizeof(*shared));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_disagree_are_told),
+        cmocka_unit_test(a_mismatch_with_a_known_call_ends_too),
+        cmocka_unit_test(nan_is_seen_by_all),
+        cmocka_unit_test(a_lost_rank_is_an_error_on_all_others),
+        cmocka_unit_test(a_damaged_frame_is_refused),
+        cmocka_unit_test(errors_of_nccl_come_with_its_words),
+        cmocka_unit_test(nccl_missing_or_too_old),
+        cmocka_unit_test(the_callers_communicator_outlives_a_failure),
+    };
+    if (!scene_emulated())
+        return 77;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
