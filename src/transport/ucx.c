@@ -310,6 +310,28 @@ static wring_status ucx_endpoint_address(void *self, void *address, size_t *nbyt
     return WRING_OK;
 }
 
+/* Say over which transports and devices UCX reaches the peer. Read from what UCX prints for people,
+ * as a call that tells came with UCX 1.14: "lane[0]:  2:rc_verbs/rxe0:1.0 md[1] ...". */
+static void log_route(const struct ucx *ucx, const struct peer *peer)
+{
+    char route[256] = "";
+    char *text = NULL;
+    size_t nbytes = 0;
+    FILE *stream = open_memstream(&text, &nbytes);
+    if (!stream)
+        return;
+    ucp_ep_print_info(peer->ep, stream);
+    fclose(stream);
+    for (const char *lane = text; lane && (lane = strstr(lane, "lane[")); lane++) {
+        char name[64];
+        if (sscanf(lane, "lane[%*d]: %*d:%60[^ .\n]", name) == 1 && !strstr(route, name) &&
+            strlen(route) + strlen(name) + 2 < sizeof route)
+            sprintf(route + strlen(route), " %s", name);
+    }
+    free(text);
+    ucx->host->log(WRING_LOG_INFO, "ucx: to %s over%s", peer->name, route);
+}
+
 static wring_status ucx_peer_open(void *self, const void *address, size_t nbytes, void **peer_out)
 {
     struct ucx *ucx = self;
@@ -335,6 +357,7 @@ static wring_status ucx_peer_open(void *self, const void *address, size_t nbytes
         return ucx->host->fail(WRING_E_PEER_LOST, "ucx: no way to %.*s: %s", NAME_NBYTES,
                                (const char *)address, ucs_status_string(status));
     }
+    log_route(ucx, peer);
     *peer_out = peer;
     return WRING_OK;
 }
@@ -469,6 +492,7 @@ static void ucx_wake(void *self)
 static const char *const any[] = {NULL};
 static const char *const shared_memory[] = {"all", "sm", "shm", "mm", "posix", "sysv", NULL};
 static const char *const tcp[] = {"all", "tcp", NULL};
+static const char *const rdma[] = {"all", "ib", "rc", "ud", "dc", NULL}; /* all connect over ud */
 
 /* False if the user left the transports called WORDS out: UCX warns about settings of such. */
 static bool allowed(const char *const *words)
@@ -482,40 +506,51 @@ static bool allowed(const char *const *words)
     return list[0] == '^' ? !named : named;
 }
 
+/* With RDMA, without, or either way. */
+enum machine { ANY_MACHINE, WITH_RDMA, WITHOUT_RDMA };
+
 /* Our defaults, each unless the user set one of the variables. Keys are those of UCX's tables. */
 static const struct {
     const char *key, *value;
     const char *variables[2];
     const char *const *transports; /* that it concerns */
-    bool with_rdma;                /* also on machines that have RDMA devices */
+    enum machine machine;
 } defaults[] = {
     /* Shared memory is left out in peer error mode unless it checks for dead peers too. */
     {"MM_ERROR_HANDLING",
      "y",
      {"UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING"},
      shared_memory,
-     true},
+     ANY_MACHINE},
     {"KEEPALIVE_INTERVAL",
      "1s",
      {"UCX_KEEPALIVE_INTERVAL", "WRING_UCX_KEEPALIVE_INTERVAL"},
      any,
-     true},
+     ANY_MACHINE},
     /* Opening a peer must not wait for a host that does not answer. */
-    {"CONN_NB", "y", {"UCX_TCP_CONN_NB", "UCX_TCP_CONN_NB"}, tcp, true},
+    {"CONN_NB", "y", {"UCX_TCP_CONN_NB", "UCX_TCP_CONN_NB"}, tcp, ANY_MACHINE},
     /* Over TCP a rendezvous saves no copy, costs round trips behind queued data (half of a 1 Gbit/s
      * link with one 256 KiB message in flight, 0.9 with eight; all of it without), and UCX 1.13
      * aborts when a connection is closed in the middle of one. */
-    {"RNDV_THRESH", "inf", {"UCX_RNDV_THRESH", "WRING_UCX_RNDV_THRESH"}, any, false},
+    {"RNDV_THRESH", "inf", {"UCX_RNDV_THRESH", "WRING_UCX_RNDV_THRESH"}, any, WITHOUT_RDMA},
+    /* UCX before 1.19 takes the IP version of a UD packet from a field that soft-RoCE leaves 0, and
+     * drops every packet as sent to another address. RoCE devices check addresses themselves. */
+    {"UD_ETH_DGID_CHECK",
+     "n",
+     {"UCX_UD_VERBS_ETH_DGID_CHECK", "UCX_UD_ETH_DGID_CHECK"},
+     rdma,
+     WITH_RDMA},
 };
 
 static ucs_status_t read_config(const struct ucx *ucx, ucp_config_t **config_out)
 {
+    enum machine other = wri_rdma_present() && allowed(rdma) ? WITHOUT_RDMA : WITH_RDMA;
     ucs_status_t status = ucp_config_read("WRING", NULL, config_out);
     if (status != UCS_OK)
         return status;
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
         if (getenv(defaults[i].variables[0]) || getenv(defaults[i].variables[1]) ||
-            !allowed(defaults[i].transports) || (wri_rdma_present() && !defaults[i].with_rdma))
+            !allowed(defaults[i].transports) || defaults[i].machine == other)
             continue;
         status = ucp_config_modify(*config_out, defaults[i].key, defaults[i].value);
         if (status != UCS_OK)
