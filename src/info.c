@@ -7,6 +7,7 @@
 #include "codec/codec.h"
 #include "collective/collective.h"
 #include "simd/kernels.h"
+#include "transport/rendezvous.h"
 #include "transport/transport.h"
 
 static bool transport_info(size_t index, wring_info *info_out)
@@ -57,6 +58,8 @@ bool wring_info_get(wring_info_kind kind, size_t index, wring_info *info_out)
         return wri_simd_info(index, info_out);
     case WRING_INFO_DEVICE:
         return device_info(index, info_out);
+    case WRING_INFO_LAUNCHER:
+        return wri_launch_info(index, info_out);
     default:
         return false;
     }

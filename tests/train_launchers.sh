@@ -21,3 +21,8 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpirun -np 2 --oversubscribe "$train" --model mlp --json --log "$work/mpi.jsonl" --steps 20 \
     --codec ef+int8 >"$work/mpi.json" || fail "mpirun ended with status $?"
 check 's["mpi"]["digest"] == s["spawn"]["digest"]' mpi spawn
+
+# The same server asked through PMIx, as where no variables of Open MPI's are.
+mpirun -np 2 --oversubscribe env -u OMPI_COMM_WORLD_RANK -u OMPI_COMM_WORLD_SIZE "$train" --model mlp --json \
+    --log "$work/pmix.jsonl" --steps 20 --codec ef+int8 >"$work/pmix.json" || fail "PMIx ended with status $?"
+check 's["pmix"]["digest"] == s["spawn"]["digest"] and s["pmix"]["ranks"] == 2' pmix spawn

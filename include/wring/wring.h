@@ -185,7 +185,9 @@ typedef struct wring_unique_id {
 typedef int (*wring_allgather_fn)(void *arg, const void *send, void *recv, size_t nbytes);
 
 /* Three ways to find each other, first match wins: a callback, a unique id, the environment
- * (WRING_RANK/SIZE/ROOT, torchrun's or Open MPI's variables; contradictions are refused). */
+ * (WRING_RANK/SIZE/ROOT, or a launcher's variables: wring-info lists them; contradictions are
+ * refused). Who belongs to the job has its WRING_SECRET; without one, ranks on several hosts are
+ * refused unless WRING_INSECURE=1. The callback needs neither. */
 typedef struct wring_comm_options {
     size_t size;                  /* sizeof(wring_comm_options) */
     int rank, nranks;             /* nranks 0: take both from the environment */
@@ -425,7 +427,8 @@ typedef enum wring_info_kind {
     WRING_INFO_ALGORITHM, /* when each wins */
     WRING_INFO_SETTING,   /* WRING_* with current value */
     WRING_INFO_CPU,       /* SIMD levels; the chosen one has detail "selected" */
-    WRING_INFO_DEVICE     /* found, or missing and why */
+    WRING_INFO_DEVICE,    /* found, or missing and why */
+    WRING_INFO_LAUNCHER   /* value: "rank 1 of 4" if it started us; detail: what is wrong */
 } wring_info_kind;
 
 typedef struct wring_info {

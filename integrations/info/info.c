@@ -40,6 +40,13 @@ static void print_plain(const wring_info *info)
     printf("  %-18s %s\n", info->name, info->summary);
 }
 
+/* SUMMARY is the variable by which it speaks. */
+static void print_launcher(const wring_info *info)
+{
+    printf("  %-18s %-22s %s%s\n", info->name, info->summary, *info->value ? "says " : "",
+           *info->detail ? info->detail : info->value);
+}
+
 static void print_setting(const wring_info *info)
 {
     printf("  %-18s = %-16s %s\n", info->name, *info->value ? info->value : "\"\"", info->summary);
@@ -57,6 +64,7 @@ static const struct section {
     {WRING_INFO_DEVICE, "devices", "devices", print_found},
     {WRING_INFO_CODEC, "codec stages", "codecs", print_codec},
     {WRING_INFO_ALGORITHM, "algorithms", "algorithms", print_plain},
+    {WRING_INFO_LAUNCHER, "launchers", "launchers", print_launcher},
     {WRING_INFO_SETTING, "settings", "settings", print_setting},
 };
 #define NSECTIONS (sizeof sections / sizeof sections[0])
@@ -127,7 +135,7 @@ int main(int argc, char **argv)
         .parser = parse_option,
         .doc =
             "Print what this installation of wring has: version, CPU levels, transports found or "
-            "missing, codecs, algorithms, and all settings with their values."};
+            "missing, codecs, algorithms, launchers, and all settings with their values."};
     bool json = false;
     argp_parse(&argp, argc, argv, 0, NULL, &json);
     if (json)

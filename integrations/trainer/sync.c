@@ -64,16 +64,21 @@ static int count_local(struct sync *sync)
     return local;
 }
 
-/* No launcher that wring knows has set its variables. */
+/* No launcher that wring knows has started this process. */
 static bool is_alone(void)
 {
-    return !getenv("WRING_SIZE") && !getenv("WORLD_SIZE") && !getenv("OMPI_COMM_WORLD_SIZE");
+    wring_info info;
+    for (size_t i = 0; wring_info_get(WRING_INFO_LAUNCHER, i, &info); i++)
+        if (info.value[0] || info.detail[0])
+            return false;
+    return true;
 }
 
 int sync_local_rank(void)
 {
-    static const char *const names[] = {"WRING_LOCAL_RANK", "LOCAL_RANK",
-                                        "OMPI_COMM_WORLD_LOCAL_RANK"};
+    static const char *const names[] = {"WRING_LOCAL_RANK",           "LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                        "MV2_COMM_WORLD_LOCAL_RANK",  "SLURM_LOCALID"};
     const char *text = NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names && !text; i++)
         text = getenv(names[i]);

@@ -19,10 +19,14 @@ struct wri_launch {
     const char *launcher; /* "wring", "torchrun", "Open MPI" */
 };
 
-/* Ask the settings, torchrun's variables, Open MPI's, in this order. WRING_E_CONFIG if they
+/* Ask the settings and the launchers in the order of their table. WRING_E_CONFIG if they
  * contradict each other or none is there; the message says what to set. WRING_LISTEN_FD is taken
  * out of the environment, so that only the first detection hands it out. */
 wring_status wri_launch_detect(const struct wri_config *config, struct wri_launch *launch_out);
+
+/* The INDEX-th launcher, the settings first, and what it says, or why that is unclear; false past
+ * the end. */
+bool wri_launch_info(size_t index, wring_info *info_out);
 
 struct wri_rendezvous;
 
