@@ -272,7 +272,13 @@ wring_status wring_scheduler_add(wring_scheduler *scheduler, const char *name, w
 wring_status wring_scheduler_ready(wring_scheduler *scheduler, int param)
 {
     REQUIRE(scheduler != NULL, "scheduler is NULL");
-    return wri_scheduler_ready(scheduler, param);
+    return wri_scheduler_ready(scheduler, param, NULL);
+}
+
+wring_status wring_scheduler_ready_on(wring_scheduler *scheduler, int param, void *stream)
+{
+    REQUIRE(scheduler != NULL && stream != NULL, "scheduler or stream is NULL");
+    return wri_scheduler_ready(scheduler, param, stream);
 }
 
 wring_status wring_scheduler_weigh(wring_scheduler *scheduler, double weight)
@@ -281,6 +287,35 @@ wring_status wring_scheduler_weigh(wring_scheduler *scheduler, double weight)
     REQUIRE(weight == 0 || (weight >= 1e-9 && weight <= 1e15),
             "weight %g: it must be 0, or from 1e-9 to 1e15", weight);
     return wri_scheduler_weigh(scheduler, weight);
+}
+
+wring_status wring_scheduler_add_table(wring_scheduler *scheduler, const char *name,
+                                       wring_dtype dtype, size_t height, size_t width,
+                                       int *table_out)
+{
+    const size_t shape[2] = {height, width};
+    REQUIRE(scheduler != NULL && table_out != NULL, "scheduler or table_out is NULL");
+    WRI_TRY(check_shape(name, dtype, 2, shape));
+    REQUIRE(height <= INT64_MAX && width >= 1 && width <= SIZE_MAX / 64,
+            "table '%s': %zu rows of %zu elements", name, height, width);
+    return wri_scheduler_add_table(scheduler, name, dtype, height, width, table_out);
+}
+
+wring_status wring_scheduler_ready_rows(wring_scheduler *scheduler, int table, const int64_t *ids,
+                                        const void *rows, size_t nrows)
+{
+    REQUIRE(scheduler != NULL, "scheduler is NULL");
+    REQUIRE(nrows == 0 || (ids != NULL && rows != NULL), "%zu rows, but ids or rows is NULL",
+            nrows);
+    return wri_scheduler_ready_rows(scheduler, table, ids, rows, nrows);
+}
+
+wring_status wring_scheduler_rows(wring_scheduler *scheduler, int table, const int64_t **ids_out,
+                                  void **rows_out, size_t *nrows_out)
+{
+    REQUIRE(scheduler != NULL && ids_out != NULL && rows_out != NULL && nrows_out != NULL,
+            "scheduler or an output is NULL");
+    return wri_scheduler_rows(scheduler, table, ids_out, rows_out, nrows_out);
 }
 
 wring_status wring_scheduler_absent(wring_scheduler *scheduler, int param)

@@ -327,6 +327,155 @@ static void case_b69_ranks_agree_step_after_step(void **state)
     group_close(&group);
 }
 
+static float uneven(int rank, int micro, int param, size_t i)
+{
+    unsigned x = (unsigned)i * 2654435761u + (unsigned)(rank * 977 + micro * 131 + param) * 40503u;
+    return (float)(int)((x ^ x >> 15) % 19997) / 7.0f - 1400.0f;
+}
+
+/* ---- buckets that change --------------------------------------------------------------------- */
+
+/* Two steps of tensors a and b with error feedback, in one bucket or two as TOGETHER says by step;
+ * rank 0's results and residuals of the last one go to OUT. */
+static void reduce_in_buckets(const bool together[2], float out[4][1000])
+{
+    static const size_t counts[2] = {1000, 500};
+    wring_tensor *tensor[3][2];
+    wring_request *request[3][2];
+    group_open(&group, 3, 0, NULL, "ef+int4", NULL);
+    for (int r = 0; r < 3; r++)
+        for (int t = 0; t < 2; t++)
+            require(wring_tensor_create(group.comm[r], t ? "b" : "a", WRING_FLOAT32, 1, &counts[t],
+                                        NULL, &tensor[r][t]));
+    for (int step = 0; step < 2; step++) {
+        int ncalls = together[step] ? 1 : 2;
+        for (int r = 0; r < 3; r++) {
+            wring_segment segment[2];
+            for (int t = 0; t < 2; t++) {
+                for (size_t i = 0; i < counts[t]; i++)
+                    group.grad[r][t][i] = uneven(r, step, t, i);
+                segment[t] = (wring_segment){.tensor = tensor[r][t],
+                                             .send = group.grad[r][t],
+                                             .recv = group.grad[r][t],
+                                             .count = counts[t]};
+            }
+            for (int c = 0; c < ncalls; c++) {
+                wring_call call = WRING_CALL_INIT;
+                call.op = WRING_AVG;
+                call.algorithm = "allgather"; /* where no rank keeps anything as an owner */
+                call.segments = &segment[c];
+                call.nsegments = (size_t)(3 - ncalls);
+                require(wring_comm_start(group.comm[r], &call, &request[r][c]));
+            }
+        }
+        for (int r = 0; r < 3; r++)
+            for (int c = 0; c < ncalls; c++)
+                require(wring_request_wait(request[r][c], NULL));
+    }
+    for (int t = 0; t < 2; t++) {
+        memcpy(out[t], group.grad[0][t], counts[t] * sizeof(float));
+        require(wring_tensor_residual(tensor[0][t], out[2 + t], counts[t]));
+    }
+    for (int r = 0; r < 3; r++)
+        for (int t = 0; t < 2; t++)
+            wring_tensor_destroy(tensor[r][t]);
+    group_close(&group);
+}
+
+/* pytorch 49418, 48867: a bucket of 1000 elements at the first step and 1500 at the second, and a
+ * residual that no longer fitted. Here it belongs to the tensor: the bits do not change. */
+static void case_b33_buckets_rebuilt(void **state)
+{
+    (void)state;
+    static const bool apart[2] = {false, false}, rebuilt[2] = {false, true};
+    static float expected[4][1000], found[4][1000];
+    reduce_in_buckets(apart, expected);
+    reduce_in_buckets(rebuilt, found);
+    assert_memory_equal(expected, found, sizeof expected);
+}
+
+/* pytorch 51427: buckets were rebuilt after the first step and collided with what was compressed
+ * already. Here the set of parameters is closed from the first gradient on, at whatever step. */
+static void case_b34_no_rebuild_after_the_first_gradient(void **state)
+{
+    (void)state;
+    const size_t counts[2] = {300, 40};
+    wring_scheduler_options options = options_of(1, WRING_AVG, 4096);
+    static float expected[PARAMS_MAX][COUNT_MAX];
+    for (int start = -1; start <= 2; start++) {
+        group_open(&group, 2, 2, counts, "ef+int8", &options);
+        for (int step = 0; step < 3; step++) {
+            for (int r = 0; r < 2; r++) {
+                for (int p = 0; p < 2; p++)
+                    for (size_t i = 0; i < counts[p]; i++)
+                        group.grad[r][p][i] = uneven(r, step, p, i);
+                ready(&group, r, 1);
+                int param = -5;
+                if (step == start) {
+                    assert_int_equal(wring_scheduler_add(group.scheduler[r], "late", WRING_FLOAT32,
+                                                         1, counts, group.grad[r][2], &param),
+                                     WRING_E_STATE);
+                    assert_int_equal(param, -5);
+                }
+                ready(&group, r, 0);
+            }
+            finish_all(&group);
+        }
+        assert_ranks_agree(&group);
+        if (start == -1)
+            memcpy(expected, group.grad[0], sizeof expected);
+        assert_memory_equal(expected, group.grad[0], sizeof expected);
+        group_close(&group);
+    }
+}
+
+/* InfiniTrain 183: buckets rebuilt after micro-batch 1 of 4 lost what was added up until then. */
+static void case_b70_rebuild_inside_a_window(void **state)
+{
+    (void)state;
+    const size_t count = 5;
+    wring_scheduler_options options = options_of(4, WRING_SUM, 4096);
+    group_open(&group, 2, 1, &count, "none", &options);
+    for (int micro = 0; micro < 4; micro++) {
+        for (int r = 0; r < 2; r++) {
+            int param;
+            for (size_t i = 0; i < count; i++)
+                group.grad[r][0][i] = 1;
+            ready(&group, r, 0);
+            assert_int_equal(wring_scheduler_add(group.scheduler[r], "late", WRING_FLOAT32, 1,
+                                                 &count, group.grad[r][1], &param),
+                             WRING_E_STATE);
+        }
+        finish_all(&group);
+    }
+    assert_true(group.grad[0][0][4] == 8.0f && group.grad[1][0][0] == 8.0f);
+    group_close(&group);
+}
+
+/* Megatron 6187, pytorch 18465: memory of a gradient was used again while it was still read. Before
+ * the last micro-step it is free after `ready`; on the last it is the scheduler's until
+ * `finish`. */
+static void case_b77_gradient_memory_used_again(void **state)
+{
+    (void)state;
+    const size_t count = 2000;
+    wring_scheduler_options options = options_of(3, WRING_SUM, 4096);
+    group_open(&group, 2, 1, &count, "none", &options);
+    for (int micro = 0; micro < 3; micro++) {
+        for (int r = 0; r < 2; r++) {
+            for (size_t i = 0; i < count; i++)
+                group.grad[r][0][i] = (float)(micro + 1);
+            ready(&group, r, 0);
+            for (size_t i = 0; micro < 2 && i < count; i++)
+                group.grad[r][0][i] = 7.0f;
+        }
+        finish_all(&group);
+    }
+    for (size_t i = 0; i < count; i++)
+        assert_true(group.grad[0][0][i] == 12.0f && group.grad[1][0][i] == 12.0f);
+    group_close(&group);
+}
+
 /* ---- weights --------------------------------------------------------------------------------- */
 
 static void weigh(struct group *group, int rank, double weight)
@@ -371,12 +520,6 @@ static void case_b93_mean_over_tokens(void **state)
         }
         group_close(&group);
     }
-}
-
-static float uneven(int rank, int micro, int param, size_t i)
-{
-    unsigned x = (unsigned)i * 2654435761u + (unsigned)(rank * 977 + micro * 131 + param) * 40503u;
-    return (float)(int)((x ^ x >> 15) % 19997) / 7.0f - 1400.0f;
 }
 
 /* Two steps; WEIGHT < 0: a scheduler without weights. */
@@ -580,6 +723,10 @@ int main(void)
         cmocka_unit_test(case_b46_bucket_make_up_does_not_show),
         cmocka_unit_test(case_b69_ranks_agree_step_after_step),
         cmocka_unit_test(case_b73_ranks_skip_modules),
+        cmocka_unit_test(case_b33_buckets_rebuilt),
+        cmocka_unit_test(case_b34_no_rebuild_after_the_first_gradient),
+        cmocka_unit_test(case_b70_rebuild_inside_a_window),
+        cmocka_unit_test(case_b77_gradient_memory_used_again),
         cmocka_unit_test(case_b93_mean_over_tokens),
         cmocka_unit_test(test_equal_weights_change_no_bit),
         cmocka_unit_test(case_b94_window_without_tokens),

@@ -309,6 +309,70 @@ static void a_scheduler_with_micro_steps(void **state)
     weighted = false;
 }
 
+/* Megatron 3670, DeepSpeed 8080: two streams filled a bucket and the reduction waited for one. Here
+ * either producer may be the slow one. */
+static void case_b76_gradients_from_two_streams(void **state)
+{
+    (void)state;
+    enum { TRIES = 100 };
+    static float host[TRIES][2][64];
+    wring_context *context;
+    wring_comm *comm[RANKS];
+    wring_scheduler *scheduler[RANKS];
+    void *grad[RANKS][2], *producer[RANKS][2];
+    const size_t count = 64;
+    int number;
+    there = device;
+    there_stream = stream;
+    wring_context_options context_options = WRING_CONTEXT_OPTIONS_INIT;
+    context_options.transport = "self";
+    ok(wring_context_create(&context_options, &context));
+    ok(wring_comm_create_local(context, RANKS, NULL, comm));
+    wring_scheduler_options options = WRING_SCHEDULER_OPTIONS_INIT;
+    options.stream = stream;
+    options.op = WRING_SUM;
+    for (int q = 0; q < RANKS; q++) {
+        ok(wring_scheduler_create(comm[q], &options, &scheduler[q]));
+        for (int p = 0; p < 2; p++) {
+            grad[q][p] = block_open(sizeof(host[0][0]));
+            ok(device->stream_open(&producer[q][p]));
+            ok(wring_scheduler_add(scheduler[q], p ? "b" : "a", WRING_FLOAT32, 1, &count,
+                                   grad[q][p], &number));
+        }
+    }
+    ok(device->stream_wait(stream));
+    for (int try = 0; try < TRIES; try++) {
+        for (int q = 0; q < RANKS; q++)
+            for (int p = 0; p < 2; p++) {
+                for (size_t i = 0; i < count; i++)
+                    host[try][p][i] = (float)(try + 1000 * p);
+                if (p == try % 2)
+                    ok(device->call_back(producer[q][p], sleep_a_little, NULL));
+                ok(device->copy(device, producer[q][p], grad[q][p], host[try][p],
+                                sizeof(host[0][0])));
+                ok(wring_scheduler_ready_on(scheduler[q], p, producer[q][p]));
+            }
+        for (int q = 0; q < RANKS; q++)
+            ok(wring_scheduler_finish(scheduler[q], NULL));
+        for (int q = 0; q < RANKS; q++)
+            for (int p = 0; p < 2; p++) {
+                float found[64];
+                block_copy(found, grad[q][p], sizeof(found));
+                for (size_t i = 0; i < count; i++)
+                    assert_true(found[i] == (float)(RANKS * (try + 1000 * p)));
+            }
+    }
+    for (int q = 0; q < RANKS; q++) {
+        wring_scheduler_destroy(scheduler[q]);
+        for (int p = 0; p < 2; p++) {
+            device->stream_close(producer[q][p]);
+            block_close(grad[q][p]);
+        }
+        wring_comm_destroy(comm[q]);
+    }
+    wring_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -318,6 +382,7 @@ int main(void)
         cmocka_unit_test(a_scheduler_with_micro_steps),
         cmocka_unit_test(schedulers_end_when_they_like),
         cmocka_unit_test(a_call_behind_a_held_stream),
+        cmocka_unit_test(case_b76_gradients_from_two_streams),
     };
     int count = 0;
     setenv("WRING_MODULES", getenv("WRING_LIB") ? getenv("WRING_LIB") : "", 1);

@@ -110,6 +110,11 @@ void wri_tensor_set_reason(wring_tensor *tensor, const char *reason)
     (void)tensor, (void)reason;
 }
 
+void wri_comm_abort(wring_comm *comm)
+{
+    (void)comm;
+}
+
 wring_status wri_codec_create(const char *spec, wring_codec **codec_out)
 {
     (void)codec_out;
@@ -159,7 +164,7 @@ static void add(wring_scheduler *scheduler, int i, wring_dtype dtype, size_t cou
 
 static void ready(wring_scheduler *scheduler, int param)
 {
-    assert_int_equal(wri_scheduler_ready(scheduler, param), WRING_OK);
+    assert_int_equal(wri_scheduler_ready(scheduler, param, NULL), WRING_OK);
 }
 
 static void finish(wring_scheduler *scheduler)
@@ -353,10 +358,10 @@ static void test_misuse(void **state)
     assert_int_equal(wri_scheduler_add(scheduler, "int", WRING_INT32, 1, &count, grads[3], &param),
                      WRING_E_UNSUPPORTED);
     assert_message("'int'");
-    assert_int_equal(wri_scheduler_ready(scheduler, 3), WRING_E_ARGUMENT);
-    assert_int_equal(wri_scheduler_ready(scheduler, -1), WRING_E_ARGUMENT);
+    assert_int_equal(wri_scheduler_ready(scheduler, 3, NULL), WRING_E_ARGUMENT);
+    assert_int_equal(wri_scheduler_ready(scheduler, -1, NULL), WRING_E_ARGUMENT);
     ready(scheduler, 2);
-    assert_int_equal(wri_scheduler_ready(scheduler, 2), WRING_E_STATE);
+    assert_int_equal(wri_scheduler_ready(scheduler, 2, NULL), WRING_E_STATE);
     assert_message("'p2'");
     assert_int_equal(
         wri_scheduler_add(scheduler, "late", WRING_FLOAT32, 1, &count, grads[3], &param),
@@ -386,7 +391,7 @@ static void test_first_failed_wait_wins(void **state)
         assert_message("wait 2");
         assert_int_equal(wire.waited, 4);
     }
-    assert_int_equal(wri_scheduler_ready(scheduler, 0), WRING_E_TIMEOUT);
+    assert_int_equal(wri_scheduler_ready(scheduler, 0, NULL), WRING_E_TIMEOUT);
     wri_scheduler_destroy(scheduler);
 }
 
@@ -398,8 +403,8 @@ static void test_failed_start_stops(void **state)
         add(scheduler, i, WRING_FLOAT32, 1);
     wire.fail_start = 2;
     ready(scheduler, 3);
-    assert_int_equal(wri_scheduler_ready(scheduler, 2), WRING_E_PEER_LOST);
-    assert_int_equal(wri_scheduler_ready(scheduler, 1), WRING_E_PEER_LOST);
+    assert_int_equal(wri_scheduler_ready(scheduler, 2, NULL), WRING_E_PEER_LOST);
+    assert_int_equal(wri_scheduler_ready(scheduler, 1, NULL), WRING_E_PEER_LOST);
     assert_int_equal(wire.started, 2);
     assert_int_equal(wri_scheduler_finish(scheduler, NULL), WRING_E_PEER_LOST);
     assert_message("start 2");
@@ -452,7 +457,7 @@ static void test_allocation_failure(void **state)
         add(scheduler, i, WRING_FLOAT32, count);
     }
     wri_alloc_fail_at(1);
-    assert_int_equal(wri_scheduler_ready(scheduler, 0), WRING_E_MEMORY);
+    assert_int_equal(wri_scheduler_ready(scheduler, 0, NULL), WRING_E_MEMORY);
     ready(scheduler, 0);
     ready(scheduler, 1);
     finish(scheduler);
@@ -515,7 +520,7 @@ static void test_absent_is_zero(void **state)
         }
         assert_int_equal(wri_scheduler_absent(scheduler, 1), WRING_OK);
         assert_int_equal(wri_scheduler_absent(scheduler, 1), WRING_E_STATE);
-        assert_int_equal(wri_scheduler_ready(scheduler, 1), WRING_E_STATE);
+        assert_int_equal(wri_scheduler_ready(scheduler, 1, NULL), WRING_E_STATE);
         assert_int_equal(wri_scheduler_absent(scheduler, -2), WRING_E_ARGUMENT);
         wri_scheduler_destroy(scheduler);
     }

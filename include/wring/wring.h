@@ -396,10 +396,34 @@ WRING_API wring_status wring_scheduler_weigh(wring_scheduler *scheduler, double 
  * again (on a device: in stream order). Never waits. */
 WRING_API wring_status wring_scheduler_ready(wring_scheduler *scheduler, int param);
 
+/* The same of a gradient that was made on STREAM, another than the scheduler's, which waits for
+ * it. */
+WRING_API wring_status wring_scheduler_ready_on(wring_scheduler *scheduler, int param,
+                                                void *stream);
+
 /* Instead of `ready`: this rank has no gradient of PARAM in this micro-step, which counts as zeros.
  * WRING_ALL_PARAMS: of all that were not ready. */
 #define WRING_ALL_PARAMS (-1)
 WRING_API wring_status wring_scheduler_absent(wring_scheduler *scheduler, int param);
+
+/* Tables that are used by row (embeddings): HEIGHT rows of WIDTH elements of a float type, in host
+ * memory. Only the rows that some rank used travel, exactly; sums and means are as of dense
+ * gradients. */
+WRING_API wring_status wring_scheduler_add_table(wring_scheduler *scheduler, const char *name,
+                                                 wring_dtype dtype, size_t height, size_t width,
+                                                 int *table_out);
+
+/* NROWS rows of the gradient of TABLE, row IDS[i] of it at ROWS + i * width: copied. In a
+ * micro-step any number of times, none too; an id may come again, and is added up. */
+WRING_API wring_status wring_scheduler_ready_rows(wring_scheduler *scheduler, int table,
+                                                  const int64_t *ids, const void *rows,
+                                                  size_t nrows);
+
+/* After a step's `finish`: the reduced gradient, by ascending id. It stays until the next
+ * step's. */
+WRING_API wring_status wring_scheduler_rows(wring_scheduler *scheduler, int table,
+                                            const int64_t **ids_out, void **rows_out,
+                                            size_t *nrows_out);
 
 /* A short last window: the step ends at the next `finish`, with this micro-step; if nothing comes
  * in it, with the one before. A mean is over the micro-steps that there were. */

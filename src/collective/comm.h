@@ -85,6 +85,9 @@ void wri_buffers_close(wring_comm *comm, enum wri_memory kind, struct wri_arena 
 wring_status wri_lane_buffers(wring_comm *comm, struct wri_arena *arena);
 void wri_lane_buffers_close(wring_comm *comm, struct wri_arena *arena, void *stream);
 
+/* What is enqueued on THEN from here on waits for what is on FIRST now. */
+wring_status wri_lane_order(wring_comm *comm, void *first, void *then);
+
 /* Drop a reference; the last one frees the communicator, or marks the context stuck if its lane is
  * not quiet. Locked. */
 void wri_comm_release(wring_comm *comm);

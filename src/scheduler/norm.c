@@ -22,13 +22,12 @@ size_t wri_norm_ngroups(const struct wri_parameter *param)
     return has_norm(param) ? wri_div_up(param->count, WRI_SQUARES_GROUP) : 0;
 }
 
-static double squares_here(const struct wri_parameter *param)
+static double squares_here(wring_dtype dtype, const void *array, size_t count)
 {
     double sum = 0;
-    for (size_t i = 0; i < param->count; i += WRI_SQUARES_GROUP)
-        sum += wri_array_squares(param->dtype,
-                                 (const char *)param->grad + i * wring_dtype_size(param->dtype),
-                                 wri_min(param->count - i, WRI_SQUARES_GROUP));
+    for (size_t i = 0; i < count; i += WRI_SQUARES_GROUP)
+        sum += wri_array_squares(dtype, (const char *)array + i * wring_dtype_size(dtype),
+                                 wri_min(count - i, WRI_SQUARES_GROUP));
     return sum;
 }
 
@@ -66,10 +65,16 @@ wring_status wri_scheduler_norm(wring_scheduler *scheduler, double *norm_out)
         WRI_TRY(squares_there(scheduler));
     for (size_t i = 0; i < scheduler->nparams; i++) {
         const struct wri_parameter *param = &scheduler->params[i];
-        double squares = scheduler->site.device || !has_norm(param) ? 0 : squares_here(param);
+        double squares = 0;
+        if (!scheduler->site.device && has_norm(param))
+            squares = squares_here(param->dtype, param->grad, param->count);
         for (size_t g = 0; scheduler->site.device && g < wri_norm_ngroups(param); g++)
             squares += *group++;
         sum += squares;
+    }
+    for (size_t i = 0; i < scheduler->ntables; i++) {
+        const struct wri_table *table = &scheduler->tables[i];
+        sum += squares_here(table->dtype, table->reduced.row, table->reduced.count * table->width);
     }
     *norm_out = sqrt(sum);
     return WRING_OK;
@@ -83,6 +88,11 @@ wring_status wri_scheduler_scale(wring_scheduler *scheduler, double factor)
         if (has_norm(param))
             WRI_TRY(
                 wri_site_scale(&scheduler->site, param->dtype, param->grad, factor, param->count));
+    }
+    for (size_t i = 0; i < scheduler->ntables; i++) {
+        const struct wri_table *table = &scheduler->tables[i];
+        wri_array_scale(table->dtype, table->reduced.row, factor,
+                        table->reduced.count * table->width);
     }
     return WRING_OK;
 }

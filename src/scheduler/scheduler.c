@@ -34,26 +34,33 @@ wring_status wri_scheduler_create(wring_comm *comm, const wring_scheduler_option
 
 /* ---- registration ---------------------------------------------------------------------------- */
 
-static wring_status make_room(wring_scheduler *scheduler)
+/* Room for one more element of NBYTES at *ARRAY. */
+static wring_status make_room(void **array, size_t count, size_t *capacity, size_t nbytes)
 {
-    if (scheduler->nparams < scheduler->capacity)
+    if (count < *capacity)
         return WRING_OK;
-    size_t capacity = scheduler->capacity ? 2 * scheduler->capacity : 64;
-    void *params;
-    WRI_TRY(wri_alloc(capacity, sizeof(struct wri_parameter), &params));
-    if (scheduler->nparams)
-        memcpy(params, scheduler->params, scheduler->nparams * sizeof(struct wri_parameter));
-    wri_free(scheduler->params);
-    scheduler->params = params;
-    scheduler->capacity = capacity;
+    size_t larger = *capacity ? 2 * *capacity : 64;
+    void *block;
+    WRI_TRY(wri_alloc(larger, nbytes, &block));
+    if (count)
+        memcpy(block, *array, count * nbytes);
+    wri_free(*array);
+    *array = block;
+    *capacity = larger;
     return WRING_OK;
 }
 
 static wring_status check_name(const wring_scheduler *scheduler, const char *name)
 {
+    if (scheduler->arena.base)
+        WRI_FAIL(WRING_E_STATE, "parameter '%s' comes after the first gradient was ready", name);
+    bool taken = false;
     for (size_t i = 0; i < scheduler->nparams; i++)
-        if (strcmp(scheduler->params[i].name, name) == 0)
-            WRI_FAIL(WRING_E_ARGUMENT, "parameter '%s' is registered already", name);
+        taken |= strcmp(scheduler->params[i].name, name) == 0;
+    for (size_t i = 0; i < scheduler->ntables; i++)
+        taken |= strcmp(scheduler->tables[i].name, name) == 0;
+    if (taken)
+        WRI_FAIL(WRING_E_ARGUMENT, "parameter '%s' is registered already", name);
     return WRING_OK;
 }
 
@@ -108,13 +115,30 @@ static wring_status param_init(const wring_scheduler *scheduler, const char *nam
 wring_status wri_scheduler_add(wring_scheduler *scheduler, const char *name, wring_dtype dtype,
                                int ndim, const size_t *shape, void *grad, int *param_out)
 {
-    if (scheduler->arena.base)
-        WRI_FAIL(WRING_E_STATE, "parameter '%s' comes after the first gradient was ready", name);
     WRI_TRY(check_name(scheduler, name));
-    WRI_TRY(make_room(scheduler));
+    WRI_TRY(make_room((void **)&scheduler->params, scheduler->nparams, &scheduler->capacity,
+                      sizeof(struct wri_parameter)));
     struct wri_parameter *param = &scheduler->params[scheduler->nparams];
     WRI_TRY(param_init(scheduler, name, dtype, ndim, shape, grad, param));
     *param_out = (int)scheduler->nparams++;
+    return WRING_OK;
+}
+
+wring_status wri_scheduler_add_table(wring_scheduler *scheduler, const char *name,
+                                     wring_dtype dtype, size_t height, size_t width, int *table_out)
+{
+    WRI_TRY(check_name(scheduler, name));
+    if (!wri_dtype_is_float(dtype))
+        WRI_FAIL(WRING_E_UNSUPPORTED, "table '%s': rows of %s are no gradients", name,
+                 wring_dtype_name(dtype));
+    if (wri_context_ordered(scheduler->comm->context))
+        WRI_FAIL(WRING_E_UNSUPPORTED,
+                 "table '%s': rows travel from host memory, which transport %s does not move", name,
+                 scheduler->comm->context->transport->name);
+    WRI_TRY(make_room((void **)&scheduler->tables, scheduler->ntables, &scheduler->tables_capacity,
+                      sizeof(struct wri_table)));
+    WRI_TRY(wri_table_open(&scheduler->tables[scheduler->ntables], name, dtype, height, width));
+    *table_out = (int)scheduler->ntables++;
     return WRING_OK;
 }
 
@@ -189,6 +213,9 @@ void wri_scheduler_destroy(wring_scheduler *scheduler)
     for (size_t i = 0; i < scheduler->nparams; i++)
         param_fini(&scheduler->params[i]);
     wri_free(scheduler->params);
+    for (size_t i = 0; i < scheduler->ntables; i++)
+        wri_table_close(&scheduler->tables[i]);
+    wri_free(scheduler->tables);
     wri_rules_close(&scheduler->rules);
     wri_arena_close(&scheduler->arena);
     wri_free(scheduler);

@@ -10,6 +10,7 @@
 #include "scheduler/accumulate.h"
 #include "scheduler/bucket.h"
 #include "scheduler/rules.h"
+#include "scheduler/table.h"
 #include "scheduler/weights.h"
 
 struct wring_scheduler {
@@ -19,6 +20,8 @@ struct wring_scheduler {
 
     struct wri_parameter *params;
     size_t nparams, capacity;
+    struct wri_table *tables;
+    size_t ntables, tables_capacity;
 
     struct wri_arena arena; /* buckets, segments, accumulators; open: parameters are sealed */
     struct wri_arena there; /* accumulators on a device */
@@ -29,6 +32,7 @@ struct wring_scheduler {
     int micro;       /* current micro-step, 0..accumulate-1 */
     int ncounted;    /* micro-steps that the mean is over, so far */
     bool flushed;    /* the step ends with the current micro-step */
+    bool opened;     /* something came in the current micro-step */
     size_t nsettled; /* parameters settled in it */
     size_t nstarted; /* buckets started in this step */
     struct wri_weights weights;
@@ -51,12 +55,23 @@ void wri_scheduler_destroy(wring_scheduler *scheduler);
 wring_status wri_scheduler_add(wring_scheduler *scheduler, const char *name, wring_dtype dtype,
                                int ndim, const size_t *shape, void *grad, int *param_out);
 
+/* HEIGHT rows of WIDTH elements of a float type. */
+wring_status wri_scheduler_add_table(wring_scheduler *scheduler, const char *name,
+                                     wring_dtype dtype, size_t height, size_t width,
+                                     int *table_out);
+
 /* Lay out buckets and take all memory, once, before the first gradient. */
 wring_status wri_scheduler_seal(wring_scheduler *scheduler);
 
 /* WEIGHT is 0, or from 1e-9 to 1e15. */
 wring_status wri_scheduler_weigh(wring_scheduler *scheduler, double weight);
-wring_status wri_scheduler_ready(wring_scheduler *scheduler, int param);
+
+/* STREAM: where the gradient was made; NULL: on the scheduler's. */
+wring_status wri_scheduler_ready(wring_scheduler *scheduler, int param, void *stream);
+wring_status wri_scheduler_ready_rows(wring_scheduler *scheduler, int table, const int64_t *ids,
+                                      const void *rows, size_t nrows);
+wring_status wri_scheduler_rows(wring_scheduler *scheduler, int table, const int64_t **ids_out,
+                                void **rows_out, size_t *nrows_out);
 wring_status wri_scheduler_absent(wring_scheduler *scheduler, int param);
 wring_status wri_scheduler_flush(wring_scheduler *scheduler);
 wring_status wri_scheduler_finish(wring_scheduler *scheduler, wring_result *result_out);

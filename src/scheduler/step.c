@@ -129,14 +129,21 @@ static wring_status seal(wring_scheduler *scheduler)
     return scheduler->arena.base ? WRING_OK : wri_scheduler_seal(scheduler);
 }
 
-static void settle(wring_scheduler *scheduler, struct wri_parameter *param)
+/* Something comes in the micro-step: it counts, and its weight is fixed. */
+static void open_micro(wring_scheduler *scheduler)
 {
     scheduler->reduced = false;
-    if (scheduler->nsettled == 0) {
-        scheduler->ncounted++;
-        if (!scheduler->weights.fixed)
-            wri_weights_fix(&scheduler->weights, 1);
-    }
+    if (scheduler->opened)
+        return;
+    scheduler->opened = true;
+    scheduler->ncounted++;
+    if (!scheduler->weights.fixed)
+        wri_weights_fix(&scheduler->weights, 1);
+}
+
+static void settle(wring_scheduler *scheduler, struct wri_parameter *param)
+{
+    open_micro(scheduler);
     param->settled = true;
     scheduler->nsettled++;
     scheduler->buckets[param->bucket].nsettled++;
@@ -151,14 +158,52 @@ static wring_status take_gradient(wring_scheduler *scheduler, struct wri_paramet
     return WRING_OK;
 }
 
-wring_status wri_scheduler_ready(wring_scheduler *scheduler, int param)
+wring_status wri_scheduler_ready(wring_scheduler *scheduler, int param, void *stream)
 {
+    void *own = scheduler->options.stream;
     WRI_TRY(failure(scheduler));
     WRI_TRY(check_param(scheduler, param));
+    if (stream && !own)
+        WRI_FAIL(WRING_E_ARGUMENT, "gradients of this scheduler are in host memory, not on a "
+                                   "stream: set wring_scheduler_options.stream");
     WRI_TRY(seal(scheduler));
+    if (stream && stream != own)
+        WRI_TRY(wri_lane_order(scheduler->comm, stream, own));
     settle(scheduler, &scheduler->params[param]);
     WRI_TRY(take_gradient(scheduler, &scheduler->params[param]));
     return start_buckets(scheduler, false);
+}
+
+static wring_status check_table(const wring_scheduler *scheduler, int table)
+{
+    if (table < 0 || (size_t)table >= scheduler->ntables)
+        WRI_FAIL(WRING_E_ARGUMENT, "table %d is not among the %zu registered", table,
+                 scheduler->ntables);
+    return WRING_OK;
+}
+
+wring_status wri_scheduler_ready_rows(wring_scheduler *scheduler, int table, const int64_t *ids,
+                                      const void *rows, size_t nrows)
+{
+    WRI_TRY(failure(scheduler));
+    WRI_TRY(check_table(scheduler, table));
+    WRI_TRY(seal(scheduler));
+    double weight = scheduler->weights.fixed ? scheduler->weights.current : 1;
+    WRI_TRY(wri_table_add(&scheduler->tables[table], ids, rows, nrows, weight));
+    open_micro(scheduler);
+    return start_buckets(scheduler, false);
+}
+
+wring_status wri_scheduler_rows(wring_scheduler *scheduler, int table, const int64_t **ids_out,
+                                void **rows_out, size_t *nrows_out)
+{
+    WRI_TRY(failure(scheduler));
+    WRI_TRY(check_table(scheduler, table));
+    const struct wri_rows *reduced = &scheduler->tables[table].reduced;
+    *ids_out = reduced->id;
+    *rows_out = reduced->row;
+    *nrows_out = reduced->count;
+    return WRING_OK;
 }
 
 static void settle_rest(wring_scheduler *scheduler)
@@ -225,13 +270,30 @@ static wring_status check_all_settled(const wring_scheduler *scheduler)
 /* After a flush, a micro-step in which nothing came is none. */
 static void drop_empty_micro(wring_scheduler *scheduler)
 {
-    if (!scheduler->flushed || scheduler->nsettled > 0)
+    if (!scheduler->flushed || scheduler->opened)
         return;
     if (!scheduler->weights.fixed)
         wri_weights_fix(&scheduler->weights, 0);
     int ncounted = scheduler->ncounted;
     settle_rest(scheduler);
     scheduler->ncounted = ncounted;
+}
+
+/* Tables leave last. If this rank fails alone (no memory), it says so: the others wait for it. */
+static wring_result reduce_tables(wring_scheduler *scheduler)
+{
+    wring_result total = {0};
+    if (scheduler->ntables == 0 || !is_last(scheduler) || scheduler->failure != WRING_OK)
+        return total;
+    if (weighs_nothing(scheduler)) {
+        wri_tables_drop(scheduler->tables, scheduler->ntables);
+        return total;
+    }
+    remember(scheduler, wri_tables_reduce(scheduler->tables, scheduler->ntables, scheduler->comm,
+                                          scheduler->options.op, divisor_of(scheduler), &total));
+    if (scheduler->failure != WRING_OK)
+        wri_comm_abort(scheduler->comm);
+    return total;
 }
 
 wring_result wri_scheduler_drain(wring_scheduler *scheduler)
@@ -260,6 +322,7 @@ static void next_micro(wring_scheduler *scheduler)
     for (size_t i = 0; i < scheduler->nbuckets; i++)
         scheduler->buckets[i].nsettled = 0;
     scheduler->nsettled = 0;
+    scheduler->opened = false;
     wri_weights_next_micro(&scheduler->weights);
     bool last = is_last(scheduler);
     scheduler->micro++;
@@ -278,7 +341,11 @@ wring_status wri_scheduler_finish(wring_scheduler *scheduler, wring_result *resu
         WRI_TRY(check_all_settled(scheduler));
         start_buckets(scheduler, true); /* whose failure is remembered */
     }
+    wring_result of_tables = reduce_tables(scheduler);
     wring_result result = wri_scheduler_drain(scheduler);
+    result.wire_nbytes += of_tables.wire_nbytes;
+    result.dense_nbytes += of_tables.dense_nbytes;
+    result.nonfinite |= of_tables.nonfinite;
     WRI_TRY(failure(scheduler));
     next_micro(scheduler);
     if (result_out)
