@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Install what building and testing need, and nothing that is there already: deps.sh [bench]
-# `bench` adds what only the comparisons with other libraries and the plots need.
+# Install what building and testing need, and nothing that is there already: deps.sh [bench|rdma]
+# `bench` adds what only the comparisons with other libraries and the plots need, `rdma` rdma-check.sh.
 # Debian 12 and Ubuntu 24.04, by apt, through sudo when not root; elsewhere prints the list and stops.
 set -euo pipefail
 
@@ -12,6 +12,7 @@ packages="build-essential clang cmake ninja-build pkg-config python3 iproute2
 case "${1-}" in
 "") ;;
 bench) packages="$packages python3-torch python3-matplotlib" ;;
+rdma) packages="$packages qemu-system-x86 busybox-static cpio kmod ibverbs-providers" ;;
 *)
     sed -n '3,5s/^# //p' "$0" >&2
     exit 2
