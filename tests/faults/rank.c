@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -50,6 +51,7 @@ struct data {
     size_t count;
     int sparse;
     void *send, *recv;
+    wring_tensor *tensor; /* of the communicator in use */
 };
 
 static void put(const struct data *data, size_t i, int value)
@@ -84,7 +86,17 @@ static size_t first_wrong(const struct data *data, unsigned call, int factor)
 
 static wring_status reduce(wring_comm *comm, const struct data *data)
 {
-    return wring_allreduce(comm, data->send, data->recv, data->count, data->dtype, WRING_SUM);
+    const wring_segment segment = {
+        .tensor = data->tensor, .send = data->send, .recv = data->recv, .count = data->count};
+    wring_call call = WRING_CALL_INIT;
+    wring_request *request = NULL;
+    call.dtype = data->dtype;
+    call.segments = &segment;
+    call.nsegments = 1;
+    wring_status status = wring_comm_start(comm, &call, &request);
+    if (status == WRING_E_MEMORY) /* then nothing was started, and it may be tried again */
+        status = wring_comm_start(comm, &call, &request);
+    return status == WRING_OK ? wring_request_wait(request, NULL) : status;
 }
 
 static int report(wring_status status, long call)
@@ -110,7 +122,7 @@ static int again(wring_comm *comm, const struct data *data)
     return code;
 }
 
-static int run(wring_comm *comm, const struct data *data, unsigned calls)
+static int run_calls(wring_comm *comm, const struct data *data, unsigned calls)
 {
     int rank = wring_comm_rank(comm), nranks = wring_comm_size(comm);
     for (unsigned call = 0; calls == 0 || call < calls; call++) {
@@ -129,8 +141,20 @@ static int run(wring_comm *comm, const struct data *data, unsigned calls)
     return 0;
 }
 
+static int run(wring_comm *comm, struct data *data, unsigned calls)
+{
+    wring_status status =
+        wring_tensor_create(comm, "gradient", data->dtype, 1, &data->count, NULL, &data->tensor);
+    if (status != WRING_OK)
+        return report(status, -1);
+    int code = run_calls(comm, data, calls);
+    wring_tensor_destroy(data->tensor);
+    data->tensor = NULL;
+    return code;
+}
+
 /* Go on with those that are left until ten calls are through, however often it takes. */
-static int recover(wring_comm **comm, const struct data *data)
+static int recover(wring_comm **comm, struct data *data)
 {
     int code = 3;
     while (code == 3) {
@@ -159,8 +183,11 @@ int main(int argc, char **argv)
                         .count = strtoull(argv[1], NULL, 10),
                         .sparse = strstr(argv[3], "topk") != NULL};
     size_t nbytes = data.count * wring_dtype_size(data.dtype);
-    data.send = malloc(nbytes + 1);
-    data.recv = malloc(nbytes + 1);
+    data.send =
+        mmap(NULL, 2 * nbytes + 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data.send == MAP_FAILED)
+        return 2;
+    data.recv = (char *)data.send + nbytes; /* not by malloc, which is made to fail */
     options.codec = argv[3];
     wring_status status = wring_context_create(NULL, &context);
     if (status == WRING_OK)
@@ -177,7 +204,5 @@ int main(int argc, char **argv)
     }
     wring_comm_destroy(comm);
     wring_context_destroy(context);
-    free(data.send);
-    free(data.recv);
     return code;
 }
