@@ -100,17 +100,18 @@ wring_status wri_cuda_fold(float *const to[2], const uint32_t *to_current, size_
 
 /* ---- commit ---------------------------------------------------------------------------------- */
 
-/* A part of a residual: its next generation is copied over the one that counts. */
+/* A part of a residual: its generations are exchanged, element by element. */
 __global__ void __launch_bounds__(256)
-    copy_generation_kernel(struct wri_device_commit commit, const struct wri_verdict *verdict)
+    exchange_kernel(struct wri_device_commit commit, const struct wri_verdict *verdict)
 {
     if (!clean(verdict))
         return;
-    unsigned now = *commit.current & 1;
-    float *current = (now ? commit.residual[1] : commit.residual[0]) + commit.begin;
-    const float *next = (now ? commit.residual[0] : commit.residual[1]) + commit.begin;
-    for (size_t i = thread_id(); i < commit.end - commit.begin; i += thread_count())
-        current[i] = next[i];
+    float *one = commit.residual[0] + commit.begin, *other = commit.residual[1] + commit.begin;
+    for (size_t i = thread_id(); i < commit.end - commit.begin; i += thread_count()) {
+        float was = one[i];
+        one[i] = other[i];
+        other[i] = was;
+    }
 }
 
 #define ADVANCES 64
@@ -119,6 +120,7 @@ __global__ void __launch_bounds__(256)
 struct advance_batch {
     uint32_t *exchange[ADVANCES];
     uint64_t *step[ADVANCES];
+    uint64_t by;
 };
 
 __global__ void advance_kernel(struct advance_batch batch, const struct wri_verdict *verdict)
@@ -128,7 +130,7 @@ __global__ void advance_kernel(struct advance_batch batch, const struct wri_verd
     if (batch.exchange[threadIdx.x])
         *batch.exchange[threadIdx.x] ^= 1;
     if (batch.step[threadIdx.x])
-        ++*batch.step[threadIdx.x];
+        *batch.step[threadIdx.x] += batch.by;
 }
 
 static bool whole(const struct wri_device_commit *commit)
@@ -136,18 +138,19 @@ static bool whole(const struct wri_device_commit *commit)
     return commit->begin == 0 && commit->end == commit->count;
 }
 
-wring_status wri_cuda_commit(const struct wri_device_commit *commits, size_t n,
+wring_status wri_cuda_commit(const struct wri_device_commit *commits, size_t n, uint64_t by,
                              const struct wri_verdict *verdict, void *stream)
 {
     wring_status status = WRING_OK;
     for (size_t i = 0; status == WRING_OK && i < n; i++) {
         const struct wri_device_commit *commit = &commits[i];
         if (commit->current && commit->begin < commit->end && !whole(commit))
-            status = launch(copy_generation_kernel, div_up(commit->end - commit->begin, 1024), 256,
-                            stream, *commit, verdict);
+            status = launch(exchange_kernel, div_up(commit->end - commit->begin, 1024), 256, stream,
+                            *commit, verdict);
     }
     for (size_t first = 0; status == WRING_OK && first < n; first += ADVANCES) {
         struct advance_batch batch = {};
+        batch.by = by;
         for (size_t i = first; i < n && i < first + ADVANCES; i++) {
             batch.exchange[i - first] = whole(&commits[i]) ? commits[i].current : nullptr;
             batch.step[i - first] = commits[i].step;

@@ -22,7 +22,7 @@ wring_status wri_cuda_verify(const struct wri_device_frame *, size_t n, struct w
 wring_status wri_cuda_fold(float *const to[2], const uint32_t *to_current, size_t to_begin,
                            float *const from[2], const uint32_t *from_current, size_t n,
                            float weight, const struct wri_verdict *, void *stream);
-wring_status wri_cuda_commit(const struct wri_device_commit *, size_t n, const struct wri_verdict *,
-                             void *stream);
+wring_status wri_cuda_commit(const struct wri_device_commit *, size_t n, uint64_t by,
+                             const struct wri_verdict *, void *stream);
 
 #endif

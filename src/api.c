@@ -7,6 +7,7 @@
 #include "collective/join.h"
 #include "collective/request.h"
 #include "collective/tensor.h"
+#include "collective/transaction.h"
 #include "planner/planner.h"
 #include "scheduler/scheduler.h"
 
@@ -119,7 +120,7 @@ wring_status wring_comm_start(wring_comm *comm, const wring_call *call, wring_re
     REQUIRE((unsigned)call->op < WRING_OP_COUNT, "unknown reduction %d", call->op);
     REQUIRE((unsigned)call->dtype < WRING_DTYPE_COUNT, "unknown element type %d", call->dtype);
     REQUIRE(call->nsegments == 0 || call->segments != NULL, "segments is NULL");
-    return wri_planner_start(comm, call, request_out);
+    return wri_planner_start(comm, call, NULL, request_out);
 }
 
 wring_status wring_request_test(wring_request *request)
@@ -222,6 +223,41 @@ wring_status wring_tensor_residual(const wring_tensor *tensor, float *dst, size_
 {
     REQUIRE(tensor != NULL && (dst != NULL || count == 0), "tensor or dst is NULL");
     return wri_tensor_residual(tensor, dst, count);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static wring_status locked(wring_context *context, wring_status (*function)(wring_context *))
+{
+    REQUIRE(context != NULL, "context is NULL");
+    pthread_mutex_lock(&context->lock);
+    wring_status status = function(context);
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+wring_status wring_step_begin(wring_context *context)
+{
+    return locked(context, wri_context_step_begin);
+}
+
+wring_status wring_step_commit(wring_context *context, bool *committed_out)
+{
+    REQUIRE(context != NULL, "context is NULL");
+    pthread_mutex_lock(&context->lock);
+    wring_status status = wri_step_commit(context->step, committed_out);
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+wring_status wring_step_rollback(wring_context *context)
+{
+    return locked(context, wri_context_step_rollback);
+}
+
+wring_status wring_step_undo(wring_context *context)
+{
+    return locked(context, wri_context_step_undo);
 }
 
 wring_status wring_comm_explain(wring_comm *comm, char **text_out)
@@ -346,4 +382,10 @@ wring_status wring_scheduler_scale(wring_scheduler *scheduler, double factor)
 {
     REQUIRE(scheduler != NULL, "scheduler is NULL");
     return wri_scheduler_scale(scheduler, factor);
+}
+
+wring_status wring_scheduler_undo(wring_scheduler *scheduler)
+{
+    REQUIRE(scheduler != NULL, "scheduler is NULL");
+    return wri_scheduler_undo(scheduler);
 }

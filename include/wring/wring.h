@@ -296,6 +296,20 @@ WRING_API size_t wring_tensor_state_nbytes(const wring_tensor *tensor);
 /* Copy the local error-feedback residual (count float32) to DST; zeros if the codec keeps none. */
 WRING_API wring_status wring_tensor_residual(const wring_tensor *tensor, float *dst, size_t count);
 
+/* A step is a transaction: what calls between begin and commit change of tensors' state counts all
+ * together or not at all. Without one, every call is a step of its own, and every step of a
+ * scheduler is one. One at a time in a context; its calls may not share elements of a tensor. */
+WRING_API wring_status wring_step_begin(wring_context *context);
+
+/* Every call of the step must have been waited for. If one failed, or met NaN or Inf, the step is
+ * rolled back, on every rank alike, and *committed_out (may be NULL) is false. */
+WRING_API wring_status wring_step_commit(wring_context *context, bool *committed_out);
+WRING_API wring_status wring_step_rollback(wring_context *context);
+
+/* Take back the last commit, while no call has begun since: where a group failed, some ranks may
+ * have committed a step that others have not; wring_comm_agree tells. WRING_E_STATE if too late. */
+WRING_API wring_status wring_step_undo(wring_context *context);
+
 /* ---- 8 core call ----------------------------------------------------------------------------- */
 
 typedef enum wring_kind {
@@ -432,6 +446,9 @@ WRING_API wring_status wring_scheduler_flush(wring_scheduler *scheduler);
 /* End of a micro-step. On the last one: wait until every gradient is reduced. RESULT_OUT (may be
  * NULL) receives the step's totals; nonfinite is the same on all ranks. */
 WRING_API wring_status wring_scheduler_finish(wring_scheduler *scheduler, wring_result *result_out);
+
+/* wring_step_undo for the last step that finished. */
+WRING_API wring_status wring_scheduler_undo(wring_scheduler *scheduler);
 
 /* After a step's `finish`: the 2-norm of all reduced gradients of float types together, in float64,
  * the same bits on every rank and device. NaN or Inf if a gradient has one. May wait for the

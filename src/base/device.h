@@ -76,11 +76,11 @@ struct wri_device_frame {
     unsigned char frame[WRI_DEVICE_FRAME_NBYTES];
 };
 
-/* A residual of COUNT elements whose next generation is to count for [begin, end): by exchange if
- * that is all, else by copying. */
+/* A residual of COUNT elements whose generations change places in [begin, end): by one word if that
+ * is all. Done again, it is undone. */
 struct wri_device_commit {
     uint32_t *current; /* NULL: there is no residual */
-    uint64_t *step;    /* to be counted up; NULL: none */
+    uint64_t *step;    /* to be counted on; NULL: none */
     float *residual[2];
     size_t begin, end, count;
 };
@@ -162,9 +162,9 @@ struct wri_device {
      * differs leaves its `error`. Flags found are added to VERDICT. */
     wring_status (*verify)(const struct wri_device_frame *, size_t n, struct wri_verdict *,
                            void *stream);
-    /* Unless VERDICT has anything: commit. */
-    wring_status (*commit)(const struct wri_device_commit *, size_t n, const struct wri_verdict *,
-                           void *stream);
+    /* Unless VERDICT has anything: commit, and add BY to the steps: 1, or UINT64_MAX to undo. */
+    wring_status (*commit)(const struct wri_device_commit *, size_t n, uint64_t by,
+                           const struct wri_verdict *, void *stream);
 };
 
 extern const struct wri_device wri_device_host;

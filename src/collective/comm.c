@@ -184,7 +184,7 @@ static wring_status start_barrier(wring_comm *comm, wring_request **request_out)
     const struct wri_plan plan = {
         .codec = comm->codec, .piece_count = 1, .algorithm = wri_collective_find("direct")};
     pthread_mutex_lock(&comm->context->lock);
-    wring_status status = wri_request_start(comm, &call, &plan, request_out);
+    wring_status status = wri_request_start(comm, &call, &plan, NULL, request_out);
     pthread_mutex_unlock(&comm->context->lock);
     return status;
 }

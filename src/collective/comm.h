@@ -17,6 +17,7 @@ struct wri_lane {
     void *order;                     /* event: that joins streams */
     void **piece_stream;             /* config.window: pieces overlap */
     uint32_t *failed;                /* pinned: 1 holds back every commit that is still to come */
+    struct wri_verdict *clean;       /* on the device: has found nothing */
 };
 
 struct wring_comm {

@@ -102,6 +102,8 @@ wring_status wri_context_create(const wring_context_options *options, wring_cont
     if (status == WRING_OK)
         status = wri_codec_create("none", &context->exact);
     if (status == WRING_OK)
+        status = wri_alloc(1, sizeof(*context->step), (void **)&context->step);
+    if (status == WRING_OK)
         status = open_transport(context, options ? options->transport : NULL);
     if (status != WRING_OK)
         goto free_context;
@@ -122,6 +124,7 @@ close_transport:
     pthread_cond_destroy(&context->work);
     pthread_mutex_destroy(&context->lock);
 free_context:
+    wri_free(context->step);
     wri_codec_destroy(context->exact);
     wri_free(context);
     return status;
@@ -155,6 +158,8 @@ void wri_context_destroy(wring_context *context)
         close(context->listen_fd);
     pthread_cond_destroy(&context->work);
     pthread_mutex_destroy(&context->lock);
+    wri_step_fini(context->step);
+    wri_free(context->step);
     wri_codec_destroy(context->exact);
     wri_free(context);
 }

@@ -26,6 +26,7 @@ struct wring_context {
     pthread_cond_t work; /* the thread has something to do: requests and no waiter, or stop */
     pthread_t thread;
     bool threaded, stop;
+    struct wri_step *step;       /* the user's transaction */
     bool stuck;                  /* a device never got through: memory that it may use is left */
     int waiters;                 /* callers that drive progress themselves */
     int sleepers;                /* drivers inside transport->wait */

@@ -8,7 +8,7 @@
 #include "collective/frame.h"
 #include "collective/layout.h"
 #include "collective/request.h"
-#include "collective/state.h"
+#include "collective/transaction.h"
 
 /* Messages of one call between two ranks: what the tag has room for. */
 #define WRI_MESSAGES_MAX (1u << 23)
@@ -63,8 +63,9 @@ struct wring_request {
     wring_kind kind;
     wring_op op;
     wring_dtype dtype, acc_dtype;
-    wring_segment *segment;    /* nsegments: the call's, or for by-rank kinds one per rank */
-    struct wri_change *change; /* nsegments */
+    wring_segment *segment;       /* nsegments: the call's, or for by-rank kinds one per rank */
+    struct wri_change *change;    /* nsegments */
+    struct wri_step *transaction; /* whose commit they wait for; NULL: the call's own end */
     size_t nsegments;
     struct wri_plan plan;
     struct wri_layout layout;
@@ -92,9 +93,11 @@ struct wring_request {
     int64_t moved_ns; /* when something last moved */
 };
 
-/* Start CALL as PLAN says: memory, steps, the place in the order of operations. Locked. */
+/* Start CALL as PLAN says: memory, steps, the place in the order of operations. Its changes wait
+ * for TRANSACTION, if it is not NULL. Locked. */
 wring_status wri_request_start(wring_comm *comm, const wring_call *call,
-                               const struct wri_plan *plan, wring_request **request_out);
+                               const struct wri_plan *plan, struct wri_step *transaction,
+                               wring_request **request_out);
 
 /* Bytes that rank would hand to the transport for the call under a plan, frames included. */
 wring_status wri_request_wire_nbytes(wring_comm *comm, const wring_call *call,

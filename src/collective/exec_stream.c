@@ -321,7 +321,7 @@ static wring_status enqueue_end(wring_request *request)
     const struct wri_device *device = request->device;
     struct wri_piece *piece = &request->piece[0];
     void *stream = request->comm->lane.stream;
-    if (!request->alone)
+    if (!request->alone && request->transaction == NULL)
         WRI_TRY(wri_device_commit(request));
     WRI_TRY(device->copy(device, stream, piece->found, request->verdict, sizeof(*piece->found)));
     WRI_TRY(device->event_record(device, piece->drained, stream));

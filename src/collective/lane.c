@@ -93,6 +93,9 @@ static wring_status open_streams(wring_comm *comm)
     WRI_TRY(lane->device->event_open(lane->device, &lane->order));
     WRI_TRY(lane->device->alloc_pinned(sizeof(*lane->failed), (void **)&lane->failed));
     *lane->failed = 0;
+    WRI_TRY(lane->device->alloc(lane->device, lane->stream, sizeof(*lane->clean),
+                                (void **)&lane->clean));
+    WRI_TRY(lane->device->zero(lane->stream, lane->clean, sizeof(*lane->clean)));
     for (size_t i = 0; i < n; i++)
         WRI_TRY(lane->device->stream_open(&lane->piece_stream[i]));
     return WRING_OK;
@@ -105,6 +108,7 @@ static void close_streams(wring_comm *comm)
     for (size_t i = 0; lane->piece_stream != NULL && i < n; i++)
         lane->device->stream_close(lane->piece_stream[i]);
     lane->device->event_close(lane->device, lane->order);
+    lane->device->free(lane->device, lane->stream, lane->clean);
     lane->device->stream_close(lane->stream);
     lane->device->free_pinned(lane->failed);
     wri_free(lane->piece_stream);

@@ -425,17 +425,28 @@ static wring_status prepare(wring_request *request)
     return request->alone ? WRING_OK : list_changes(request);
 }
 
+static wring_status enter_transaction(wring_request *request, struct wri_step *transaction)
+{
+    request->transaction = transaction;
+    if (transaction != NULL)
+        return wri_step_enter(transaction, request->segment, request->nsegments);
+    for (size_t i = 0; i < request->nsegments; i++)
+        if (request->segment[i].tensor != NULL)
+            WRI_TRY(wri_step_pass(request->segment[i].tensor));
+    return WRING_OK;
+}
+
 /* Begin, now that nothing can be refused any more: a failure from here on is the communicator's. */
 static void begin(wring_request *request)
 {
     wring_status status = WRING_OK;
+    count_calls(request, 1);
+    enlist(request);
     if (request->alone && request->device == NULL) {
         identity(request);
         wri_request_finish(request, WRING_OK);
         return;
     }
-    count_calls(request, 1);
-    enlist(request);
     int was = wri_context_enter(request->context);
     request->starting = request->ordered;
     if (request->ordered)
@@ -449,12 +460,18 @@ static void begin(wring_request *request)
 }
 
 wring_status wri_request_start(wring_comm *comm, const wring_call *call,
-                               const struct wri_plan *plan, wring_request **request_out)
+                               const struct wri_plan *plan, struct wri_step *transaction,
+                               wring_request **request_out)
 {
     wring_request *request;
     WRI_TRY(request_open(comm, call, plan, &request));
     int was = wri_context_enter(comm->context);
-    wring_status status = prepare(request);
+    wring_status status = enter_transaction(request, transaction);
+    if (status == WRING_OK) {
+        status = prepare(request);
+        if (status != WRING_OK && transaction != NULL)
+            wri_step_leave(transaction, NULL, 0, WRING_OK, false);
+    }
     wri_context_leave(comm->context, was);
     if (status != WRING_OK) {
         wri_request_free(request);
@@ -480,7 +497,7 @@ static wring_status commit(wring_request *request)
         segment->tensor->reason = request->plan.reason;
         segment->tensor->wire_nbytes = request->wire_nbytes;
     }
-    if (request->nonfinite)
+    if (request->nonfinite || request->transaction != NULL)
         return WRING_OK;
     if (request->device == NULL)
         WRI_TRY(wri_state_commit(request->comm, request->change, request->nsegments, NULL));
@@ -509,6 +526,9 @@ void wri_request_finish(wring_request *request, wring_status status)
         count_calls(request, -1);
     if (status == WRING_OK && ran)
         status = commit(request);
+    if (request->transaction != NULL && ran)
+        wri_step_leave(request->transaction, request->change, request->nsegments, status,
+                       request->nonfinite);
     if (status != WRING_OK)
         wri_request_fail(request, status);
     else

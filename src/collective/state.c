@@ -82,8 +82,8 @@ static bool is_stale(const struct wri_change *change, const struct wri_residual 
            change->offset < owned->end;
 }
 
-/* The next generation of [begin, end) becomes current: by exchange if that is all there is. */
-static void commit_here(struct wri_residual *residual, size_t begin, size_t end)
+/* The generations of [begin, end) change places: by a word if that is all there is. */
+static void exchange(struct wri_residual *residual, size_t begin, size_t end)
 {
     if (residual == NULL || residual->generation[0] == NULL || begin == end)
         return;
@@ -91,11 +91,12 @@ static void commit_here(struct wri_residual *residual, size_t begin, size_t end)
         residual->current = !residual->current;
         return;
     }
-    const float *now;
-    float *next;
-    wri_residual_at(residual, begin, &now, &next);
-    memcpy(residual->generation[residual->current] + (begin - residual->begin), next,
-           (end - begin) * sizeof(float));
+    float *one = residual->generation[0], *other = residual->generation[1];
+    for (size_t i = begin - residual->begin; i < end - residual->begin; i++) {
+        float was = one[i];
+        one[i] = other[i];
+        other[i] = was;
+    }
 }
 
 static void fold_here(struct wri_residual *local, struct wri_residual *owned)
@@ -108,20 +109,24 @@ static void fold_here(struct wri_residual *local, struct wri_residual *owned)
     }
 }
 
-static void commit_on_host(const struct wri_change *change, size_t n)
+static void exchange_on_host(const struct wri_change *change, size_t n, uint64_t by)
 {
     for (size_t i = 0; i < n; i++) {
-        wring_tensor *tensor = change[i].tensor;
-        if (tensor == NULL)
+        if (change[i].tensor == NULL)
             continue;
-        tensor->step++;
-        commit_here(&tensor->local, change[i].offset, change[i].offset + change[i].count);
+        change[i].tensor->step += by;
+        exchange(&change[i].tensor->local, change[i].offset, change[i].offset + change[i].count);
         if (change[i].owned != NULL)
-            commit_here(change[i].owned, change[i].owned->begin, change[i].owned->end);
-        for (struct wri_residual *owned = tensor->owned; owned; owned = owned->next)
-            if (is_stale(&change[i], owned))
-                fold_here(&tensor->local, owned);
+            exchange(change[i].owned, change[i].owned->begin, change[i].owned->end);
     }
+}
+
+static void fold_on_host(const struct wri_change *change)
+{
+    struct wri_residual *local = &change->tensor->local;
+    for (struct wri_residual *owned = change->tensor->owned; owned; owned = owned->next)
+        if (is_stale(change, owned))
+            fold_here(local, owned);
 }
 
 /* The same for one residual, as what the device is to do. */
@@ -150,9 +155,8 @@ static wring_status fold_on_device(const struct wri_change *change,
     return WRING_OK;
 }
 
-static wring_status commit_on_device(const struct wri_device *device,
-                                     const struct wri_change *change, size_t n,
-                                     const struct wri_verdict *verdict, void *stream)
+static wring_status exchange_on_device(const struct wri_lane *lane, const struct wri_change *change,
+                                       size_t n, uint64_t by, const struct wri_verdict *verdict)
 {
     struct wri_device_commit commits[COMMITS];
     size_t used = 0;
@@ -165,25 +169,45 @@ static wring_status commit_on_device(const struct wri_device *device,
         commits[used++].step = change[i].tensor->step_on_device;
         commits[used++] = commit_of(owned, owned ? owned->begin : 0, owned ? owned->end : 0);
         if (used == COMMITS) {
-            WRI_TRY(device->commit(commits, used, verdict, stream));
+            WRI_TRY(lane->device->commit(commits, used, by, verdict, lane->stream));
             used = 0;
         }
     }
-    if (used > 0)
-        WRI_TRY(device->commit(commits, used, verdict, stream));
-    for (size_t i = 0; i < n; i++)
-        if (change[i].tensor != NULL)
-            WRI_TRY(fold_on_device(&change[i], verdict, stream));
-    return WRING_OK;
+    return used > 0 ? lane->device->commit(commits, used, by, verdict, lane->stream) : WRING_OK;
 }
 
 wring_status wri_state_commit(wring_comm *comm, const struct wri_change *change, size_t n,
                               const struct wri_verdict *verdict)
 {
-    if (verdict != NULL)
-        return commit_on_device(comm->lane.device, change, n, verdict, comm->lane.stream);
-    commit_on_host(change, n);
+    if (verdict == NULL)
+        exchange_on_host(change, n, 1);
+    else
+        WRI_TRY(exchange_on_device(&comm->lane, change, n, 1, verdict));
+    for (size_t i = 0; i < n; i++)
+        if (change[i].tensor != NULL && verdict == NULL)
+            fold_on_host(&change[i]);
+        else if (change[i].tensor != NULL)
+            WRI_TRY(fold_on_device(&change[i], verdict, comm->lane.stream));
     return WRING_OK;
+}
+
+wring_status wri_state_undo(wring_comm *comm, const struct wri_change *change, size_t n,
+                            const struct wri_verdict *verdict)
+{
+    if (verdict != NULL)
+        return exchange_on_device(&comm->lane, change, n, UINT64_MAX, verdict);
+    exchange_on_host(change, n, UINT64_MAX);
+    return WRING_OK;
+}
+
+bool wri_state_moves(const struct wri_change *change, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (const struct wri_residual *owned = change[i].tensor ? change[i].tensor->owned : NULL;
+             owned; owned = owned->next)
+            if (is_stale(&change[i], owned))
+                return true;
+    return false;
 }
 
 static void close_owned(wring_tensor *tensor, struct wri_residual **link)

@@ -37,6 +37,7 @@ struct wring_tensor {
     uint64_t step;                   /* committed calls: seeds random rounding */
     uint64_t marked;                 /* by the last call that was looked at: comm->checked */
     int calls;                       /* that are not finished */
+    struct wri_step *listed;         /* the step that has changes of it, to commit or to undo */
     const char *algorithm, *reason;  /* of the last call, for explain; NULL before */
     uint64_t wire_nbytes;            /* of the last call, all its tensors together */
 };
@@ -68,6 +69,11 @@ wring_status wri_residual_own(wring_tensor *tensor, size_t begin, size_t end, fl
  * found anything. */
 wring_status wri_state_commit(wring_comm *comm, const struct wri_change *change, size_t n,
                               const struct wri_verdict *verdict);
+
+/* Whether that would move something: then it cannot be undone. And undo it. */
+bool wri_state_moves(const struct wri_change *change, size_t n);
+wring_status wri_state_undo(wring_comm *comm, const struct wri_change *change, size_t n,
+                            const struct wri_verdict *verdict);
 
 /* After the commit has been done: free what it has emptied. */
 void wri_state_sweep(const struct wri_change *change, size_t n);

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "codec/codec.h"
 #include "collective/exec.h"
-#include "collective/state.h"
+#include "collective/transaction.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -136,6 +136,7 @@ void wri_tensor_destroy(wring_tensor *tensor)
     while (*link != tensor)
         link = &(*link)->next;
     *link = tensor->next;
+    wri_step_forget(tensor);
     close_state(tensor);
     wri_comm_release(comm);
     pthread_mutex_unlock(&context->lock);

@@ -197,7 +197,7 @@ static wring_status dense_nbytes(wring_comm *comm, const wring_call *call,
     return wri_request_wire_nbytes(comm, call, &dense, nbytes_out);
 }
 
-wring_status wri_planner_start(wring_comm *comm, const wring_call *call,
+wring_status wri_planner_start(wring_comm *comm, const wring_call *call, struct wri_step *step,
                                wring_request **request_out)
 {
     wring_context *context = comm->context;
@@ -221,7 +221,8 @@ wring_status wri_planner_start(wring_comm *comm, const wring_call *call,
     if (status == WRING_OK)
         status = dense_nbytes(comm, call, &plan, &dense);
     if (status == WRING_OK)
-        status = wri_request_start(comm, call, &plan, &request);
+        status = wri_request_start(comm, call, &plan, context->step->open ? context->step : step,
+                                   &request);
     if (status == WRING_OK) {
         request->dense_nbytes = comm->nranks > 1 ? dense : 0;
         *request_out = request;

@@ -5,9 +5,12 @@
 
 #include <wring/wring.h>
 
-/* Check CALL against the communicator, choose a plan, start it. The contract of
- * wring_comm_start. */
-wring_status wri_planner_start(wring_comm *comm, const wring_call *call,
+struct wri_step;
+
+/* Check CALL against the communicator, choose a plan, start it. The contract of wring_comm_start.
+ * What it changes waits for the context's step if one was begun, else for STEP; NULL: for
+ * nothing. */
+wring_status wri_planner_start(wring_comm *comm, const wring_call *call, struct wri_step *step,
                                wring_request **request_out);
 
 #endif

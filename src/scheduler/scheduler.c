@@ -208,6 +208,9 @@ void wri_scheduler_destroy(wring_scheduler *scheduler)
     if (!scheduler)
         return;
     wri_scheduler_drain(scheduler);
+    pthread_mutex_lock(&scheduler->comm->context->lock);
+    wri_step_fini(&scheduler->transaction);
+    pthread_mutex_unlock(&scheduler->comm->context->lock);
     if (scheduler->there.base) /* before the tensors, which keep the communicator */
         wri_lane_buffers_close(scheduler->comm, &scheduler->there, scheduler->options.stream);
     for (size_t i = 0; i < scheduler->nparams; i++)

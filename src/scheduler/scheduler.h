@@ -7,6 +7,7 @@
 #define WRI_SCHEDULER_SCHEDULER_H
 
 #include "base/memory.h"
+#include "collective/transaction.h"
 #include "scheduler/accumulate.h"
 #include "scheduler/bucket.h"
 #include "scheduler/rules.h"
@@ -36,6 +37,8 @@ struct wring_scheduler {
     size_t nsettled; /* parameters settled in it */
     size_t nstarted; /* buckets started in this step */
     struct wri_weights weights;
+
+    struct wri_step transaction; /* of the buckets' state */
 
     bool reduced; /* the gradients are a finished step's, and none of the next is ready */
     double *squares, *squares_there; /* of the norm's groups, for gradients on a device */
@@ -75,6 +78,7 @@ wring_status wri_scheduler_rows(wring_scheduler *scheduler, int table, const int
 wring_status wri_scheduler_absent(wring_scheduler *scheduler, int param);
 wring_status wri_scheduler_flush(wring_scheduler *scheduler);
 wring_status wri_scheduler_finish(wring_scheduler *scheduler, wring_result *result_out);
+wring_status wri_scheduler_undo(wring_scheduler *scheduler);
 
 /* Groups of elements that the norm adds up PARAM in. */
 size_t wri_norm_ngroups(const struct wri_parameter *param);

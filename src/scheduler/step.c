@@ -79,7 +79,7 @@ static wring_status start_bucket(wring_scheduler *scheduler, struct wri_bucket *
     call.nsegments = bucket->nsegments;
     call.stream = scheduler->options.stream;
     call.overlap = true; /* with the rest of backward; `finish` waits */
-    return wri_planner_start(scheduler->comm, &call, &bucket->request);
+    return wri_planner_start(scheduler->comm, &call, &scheduler->transaction, &bucket->request);
 }
 
 /* The weight of the micro-step cannot change any more. In the last one, WRING_AGAIN until all know
@@ -334,6 +334,27 @@ static void next_micro(wring_scheduler *scheduler)
     scheduler->flushed = false;
 }
 
+/* State of all buckets changes, or of none. */
+static void end_transaction(wring_scheduler *scheduler, bool nonfinite)
+{
+    pthread_mutex_t *lock = &scheduler->comm->context->lock;
+    pthread_mutex_lock(lock);
+    if (scheduler->transaction.open && nonfinite)
+        wri_step_rollback(&scheduler->transaction);
+    else if (scheduler->transaction.open)
+        remember(scheduler, wri_step_commit(&scheduler->transaction, NULL));
+    pthread_mutex_unlock(lock);
+}
+
+wring_status wri_scheduler_undo(wring_scheduler *scheduler)
+{
+    pthread_mutex_t *lock = &scheduler->comm->context->lock;
+    pthread_mutex_lock(lock);
+    wring_status status = wri_step_undo(&scheduler->transaction);
+    pthread_mutex_unlock(lock);
+    return status;
+}
+
 wring_status wri_scheduler_finish(wring_scheduler *scheduler, wring_result *result_out)
 {
     if (scheduler->failure == WRING_OK) {
@@ -346,6 +367,7 @@ wring_status wri_scheduler_finish(wring_scheduler *scheduler, wring_result *resu
     result.wire_nbytes += of_tables.wire_nbytes;
     result.dense_nbytes += of_tables.dense_nbytes;
     result.nonfinite |= of_tables.nonfinite;
+    end_transaction(scheduler, result.nonfinite);
     WRI_TRY(failure(scheduler));
     next_micro(scheduler);
     if (result_out)

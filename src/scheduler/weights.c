@@ -50,7 +50,7 @@ wring_status wri_weights_start(struct wri_weights *weights, wring_comm *comm)
     call.nsegments = 1;
     call.codec = comm->context->exact;
     call.stream = weights->there ? comm->lane.stream : NULL;
-    return wri_planner_start(comm, &call, &weights->request);
+    return wri_planner_start(comm, &call, NULL, &weights->request);
 }
 
 wring_status wri_weights_test(struct wri_weights *weights, wring_comm *comm, bool wait)
