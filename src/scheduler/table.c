@@ -216,7 +216,7 @@ static wring_status start_gather(wring_comm *comm, wring_dtype dtype, const void
     call.segments = &segment;
     call.nsegments = 1;
     call.codec = comm->context->exact;
-    return wri_planner_start(comm, &call, request_out);
+    return wri_planner_start(comm, &call, NULL, request_out);
 }
 
 static wring_status wait_gather(wring_request *request, wring_result *total)
