@@ -283,6 +283,9 @@ wring_status wring_scheduler_create(wring_comm *comm, const wring_scheduler_opti
         filled.bucket_nbytes = config->bucket_nbytes;
     if (filled.first_bucket_nbytes == 0)
         filled.first_bucket_nbytes = config->first_bucket_nbytes;
+    REQUIRE(!filled.alloc == !filled.free, "options.alloc and options.free go together");
+    if (filled.memory_limit == 0)
+        filled.memory_limit = config->memory_limit;
     if (filled.rules == NULL)
         filled.rules = config->rules;
     if (filled.min_nbytes == 0)
@@ -302,7 +305,17 @@ wring_status wring_scheduler_add(wring_scheduler *scheduler, const char *name, w
 {
     REQUIRE(scheduler != NULL && param_out != NULL, "scheduler or param_out is NULL");
     WRI_TRY(check_shape(name, dtype, ndim, shape));
-    return wri_scheduler_add(scheduler, name, dtype, ndim, shape, grad, param_out);
+    return wri_scheduler_add(scheduler, name, dtype, ndim, shape, NULL, grad, param_out);
+}
+
+wring_status wring_scheduler_add_strided(wring_scheduler *scheduler, const char *name,
+                                         wring_dtype dtype, int ndim, const size_t *shape,
+                                         const ptrdiff_t *strides, void *grad, int *param_out)
+{
+    REQUIRE(scheduler != NULL && param_out != NULL, "scheduler or param_out is NULL");
+    REQUIRE(ndim == 0 || strides != NULL, "strides is NULL");
+    WRI_TRY(check_shape(name, dtype, ndim, shape));
+    return wri_scheduler_add(scheduler, name, dtype, ndim, shape, strides, grad, param_out);
 }
 
 wring_status wring_scheduler_ready(wring_scheduler *scheduler, int param)

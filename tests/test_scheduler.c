@@ -98,6 +98,11 @@ size_t wri_tensor_count(const wring_tensor *tensor)
     return tensor->count;
 }
 
+size_t wri_tensor_state_nbytes(const wring_tensor *tensor)
+{
+    return 8 * tensor->count; /* as with error feedback */
+}
+
 const wring_codec *wri_tensor_codec(const wring_tensor *tensor)
 {
     (void)tensor;
@@ -156,7 +161,7 @@ static void add(wring_scheduler *scheduler, int i, wring_dtype dtype, size_t cou
     char name[16];
     snprintf(name, sizeof name, "p%d", i);
     int param;
-    assert_int_equal(wri_scheduler_add(scheduler, name, dtype, 1, &count, grads[i], &param),
+    assert_int_equal(wri_scheduler_add(scheduler, name, dtype, 1, &count, NULL, grads[i], &param),
                      WRING_OK);
     assert_int_equal(param, i);
 }
@@ -315,8 +320,9 @@ static void test_sum_is_float32(void **state)
     size_t count = 1;
     uint16_t grad;
     int param;
-    assert_int_equal(wri_scheduler_add(scheduler, "w", WRING_BFLOAT16, 1, &count, &grad, &param),
-                     WRING_OK);
+    assert_int_equal(
+        wri_scheduler_add(scheduler, "w", WRING_BFLOAT16, 1, &count, NULL, &grad, &param),
+        WRING_OK);
     for (int micro = 0; micro < 4; micro++) {
         grad = micro == 0 ? 0x3F80 : 0x3B80; /* 1, then 2^-8 */
         ready(scheduler, param);
@@ -352,10 +358,12 @@ static void test_misuse(void **state)
         add(scheduler, i, WRING_FLOAT32, 1);
     int param;
     size_t count = 1;
-    assert_int_equal(wri_scheduler_add(scheduler, "p1", WRING_FLOAT32, 1, &count, grads[3], &param),
-                     WRING_E_ARGUMENT);
-    assert_int_equal(wri_scheduler_add(scheduler, "int", WRING_INT32, 1, &count, grads[3], &param),
-                     WRING_E_UNSUPPORTED);
+    assert_int_equal(
+        wri_scheduler_add(scheduler, "p1", WRING_FLOAT32, 1, &count, NULL, grads[3], &param),
+        WRING_E_ARGUMENT);
+    assert_int_equal(
+        wri_scheduler_add(scheduler, "int", WRING_INT32, 1, &count, NULL, grads[3], &param),
+        WRING_E_UNSUPPORTED);
     assert_message("'int'");
     assert_int_equal(wri_scheduler_ready(scheduler, 3, NULL), WRING_E_ARGUMENT);
     assert_int_equal(wri_scheduler_ready(scheduler, -1, NULL), WRING_E_ARGUMENT);
@@ -363,7 +371,7 @@ static void test_misuse(void **state)
     assert_int_equal(wri_scheduler_ready(scheduler, 2, NULL), WRING_E_STATE);
     assert_message("'p2'");
     assert_int_equal(
-        wri_scheduler_add(scheduler, "late", WRING_FLOAT32, 1, &count, grads[3], &param),
+        wri_scheduler_add(scheduler, "late", WRING_FLOAT32, 1, &count, NULL, grads[3], &param),
         WRING_E_STATE);
     assert_int_equal(wri_scheduler_finish(scheduler, NULL), WRING_E_STATE);
     assert_message("'p0', 'p1'");
@@ -450,7 +458,7 @@ static void test_allocation_failure(void **state)
         int param;
         wri_alloc_fail_at(1);
         assert_int_equal(
-            wri_scheduler_add(scheduler, "w", WRING_FLOAT32, 1, &count, grads[i], &param),
+            wri_scheduler_add(scheduler, "w", WRING_FLOAT32, 1, &count, NULL, grads[i], &param),
             WRING_E_MEMORY);
         assert_int_equal(wire.tensors, i);
         add(scheduler, i, WRING_FLOAT32, count);

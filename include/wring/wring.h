@@ -373,6 +373,12 @@ WRING_API wring_status wring_request_wait(wring_request *request, wring_result *
  * all its gradients are ready, in one order on every rank, while backward goes on. */
 typedef struct wring_scheduler wring_scheduler;
 
+/* Memory of your own for a scheduler's sums and packed gradients: NBYTES aligned to 64, or NULL if
+ * there is none. With STREAM: on its device, for use in its order. Called before the first
+ * gradient. */
+typedef void *(*wring_alloc_fn)(void *arg, size_t nbytes, void *stream);
+typedef void (*wring_free_fn)(void *arg, void *block, size_t nbytes, void *stream);
+
 typedef struct wring_scheduler_options {
     size_t size;                /* sizeof(wring_scheduler_options) */
     size_t bucket_nbytes;       /* 0: setting WRING_BUCKET */
@@ -384,6 +390,10 @@ typedef struct wring_scheduler_options {
     const char *rules;          /* codecs by name: "*.bias = none; layer?.* = int8", first match
                                    counts, or "@file"; NULL: setting WRING_RULES */
     size_t min_nbytes;          /* smaller ones travel as they are; 0: setting WRING_MIN_BYTES */
+    size_t memory_limit;        /* of state and sums; 0: setting WRING_MEMORY_LIMIT */
+    wring_alloc_fn alloc;       /* NULL: the library's */
+    wring_free_fn free;
+    void *alloc_arg;
     void *stream;               /* gradients are in device memory, and made on this stream */
 } wring_scheduler_options;
 #define WRING_SCHEDULER_OPTIONS_INIT {.size = sizeof(wring_scheduler_options), .op = WRING_AVG}
@@ -399,6 +409,14 @@ WRING_API void wring_scheduler_destroy(wring_scheduler *scheduler);
 WRING_API wring_status wring_scheduler_add(wring_scheduler *scheduler, const char *name,
                                            wring_dtype dtype, int ndim, const size_t *shape,
                                            void *grad, int *param_out);
+
+/* The same of a gradient that is not in one piece: element (i, j, ...) is STRIDES[0] * i +
+ * STRIDES[1] * j + ... elements (which may be negative) from GRAD. Host memory; at most 8
+ * dimensions. */
+WRING_API wring_status wring_scheduler_add_strided(wring_scheduler *scheduler, const char *name,
+                                                   wring_dtype dtype, int ndim,
+                                                   const size_t *shape, const ptrdiff_t *strides,
+                                                   void *grad, int *param_out);
 
 /* The current micro-step has WEIGHT samples or tokens (1 if not called): once, before its first
  * gradient; before its forward pass is best. 0 (its gradients are not read) or 1e-9..1e15. If no

@@ -3,7 +3,7 @@
 #ifndef WRI_SCHEDULER_BUCKET_H
 #define WRI_SCHEDULER_BUCKET_H
 
-#include <wring/wring.h>
+#include "scheduler/strided.h"
 
 struct wri_parameter {
     char *name;
@@ -11,7 +11,8 @@ struct wri_parameter {
     const wring_codec *codec;
     wring_dtype dtype;
     size_t count;
-    void *grad;        /* the caller's */
+    void *grad;                  /* the caller's, or of STRIDED packed */
+    struct wri_strided *strided; /* where the caller's is, if not in one piece; owned */
     void *accumulator; /* count elements of the accumulator type; NULL: GRAD is sent as it is */
     double unit;       /* what is summed, in units of this weight; 0: nothing in this step yet */
     size_t bucket;

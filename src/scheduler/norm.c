@@ -94,5 +94,6 @@ wring_status wri_scheduler_scale(wring_scheduler *scheduler, double factor)
         wri_array_scale(table->dtype, table->reduced.row, factor,
                         table->reduced.count * table->width);
     }
+    wri_scheduler_unpack(scheduler);
     return WRING_OK;
 }

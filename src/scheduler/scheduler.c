@@ -67,6 +67,7 @@ static wring_status check_name(const wring_scheduler *scheduler, const char *nam
 static void param_fini(struct wri_parameter *param)
 {
     wri_tensor_destroy(param->tensor);
+    wri_free(param->strided);
     wri_free(param->name);
 }
 
@@ -87,39 +88,88 @@ static const wring_codec *codec_of(const wring_scheduler *scheduler, const char 
     return codec ? codec : scheduler->options.codec;
 }
 
-static wring_status param_init(const wring_scheduler *scheduler, const char *name,
-                               wring_dtype dtype, int ndim, const size_t *shape, void *grad,
-                               struct wri_parameter *param)
+static wring_status init_strided(const wring_scheduler *scheduler, int ndim, const size_t *shape,
+                                 const ptrdiff_t *strides, struct wri_parameter *param)
 {
-    *param = (struct wri_parameter){.dtype = dtype, .grad = grad};
+    void *block;
+    if (strides == NULL || wri_strided_is_plain(ndim, shape, strides))
+        return WRING_OK;
+    if (scheduler->options.stream)
+        WRI_FAIL(WRING_E_UNSUPPORTED,
+                 "parameter '%s': strides in device memory; copy the gradient into one piece",
+                 param->name);
+    WRI_TRY(wri_alloc(1, sizeof(struct wri_strided), &block));
+    param->strided = block;
+    return wri_strided_init(block, param->name, param->dtype, ndim, shape, strides, param->grad);
+}
+
+static bool needs_sums(const wring_scheduler *scheduler)
+{
+    return scheduler->options.accumulate > 1 || scheduler->options.weighted;
+}
+
+/* Memory that the scheduler holds for PARAM: its tensor's state, and what is carved below. */
+static wring_status check_memory(wring_scheduler *scheduler, const struct wri_parameter *param)
+{
+    size_t limit = scheduler->options.memory_limit;
+    size_t nbytes = wri_tensor_state_nbytes(param->tensor);
+    if (needs_sums(scheduler))
+        nbytes += param->count * wring_dtype_size(wri_dtype_accumulator(param->dtype));
+    if (param->strided)
+        nbytes += param->count * wring_dtype_size(param->dtype);
+    if (limit > 0 && nbytes > limit - scheduler->held_nbytes)
+        WRI_FAIL(
+            WRING_E_MEMORY,
+            "parameter '%s' needs %zu bytes of state and sums, with those before it %zu; "
+            "WRING_MEMORY_LIMIT allows %zu: raise it, or do without error feedback, strides or "
+            "micro-steps",
+            param->name, nbytes, scheduler->held_nbytes + nbytes, limit);
+    scheduler->held_nbytes += nbytes;
+    return WRING_OK;
+}
+
+static wring_status check_type(const wring_scheduler *scheduler, const struct wri_parameter *param)
+{
+    wring_status status = wri_codec_accepts(param->codec, param->dtype, scheduler->options.op);
+    if (status == WRING_OK && scheduler->options.weighted && !wri_dtype_is_float(param->dtype))
+        status =
+            wri_fail(WRING_E_UNSUPPORTED, "%s cannot be weighted", wring_dtype_name(param->dtype));
+    return status == WRING_OK ? status : wri_fail_context(status, "parameter '%s'", param->name);
+}
+
+/* PARAM has its name, type and gradient. */
+static wring_status param_init(wring_scheduler *scheduler, int ndim, const size_t *shape,
+                               const ptrdiff_t *strides, struct wri_parameter *param)
+{
     wring_tensor_options options = WRING_TENSOR_OPTIONS_INIT;
     const char *reason;
-    options.codec = codec_of(scheduler, name, dtype, ndim, shape, &reason);
+    options.codec = codec_of(scheduler, param->name, param->dtype, ndim, shape, &reason);
     options.device = scheduler->options.stream != NULL;
-    WRI_TRY(wri_tensor_create(scheduler->comm, name, dtype, ndim, shape, &options, &param->tensor));
+    WRI_TRY(wri_tensor_create(scheduler->comm, param->name, param->dtype, ndim, shape, &options,
+                              &param->tensor));
     wri_tensor_set_reason(param->tensor, reason);
     param->count = wri_tensor_count(param->tensor);
     param->codec = wri_tensor_codec(param->tensor);
-    wring_status status = wri_codec_accepts(param->codec, dtype, scheduler->options.op);
-    if (status == WRING_OK && scheduler->options.weighted && !wri_dtype_is_float(dtype))
-        status = wri_fail(WRING_E_UNSUPPORTED, "%s cannot be weighted", wring_dtype_name(dtype));
-    if (status != WRING_OK)
-        status = wri_fail_context(status, "parameter '%s'", name);
-    else
-        status = wri_strdup(name, &param->name);
-    if (status != WRING_OK)
-        param_fini(param);
-    return status;
+    WRI_TRY(check_type(scheduler, param));
+    WRI_TRY(init_strided(scheduler, ndim, shape, strides, param));
+    return check_memory(scheduler, param);
 }
 
 wring_status wri_scheduler_add(wring_scheduler *scheduler, const char *name, wring_dtype dtype,
-                               int ndim, const size_t *shape, void *grad, int *param_out)
+                               int ndim, const size_t *shape, const ptrdiff_t *strides, void *grad,
+                               int *param_out)
 {
     WRI_TRY(check_name(scheduler, name));
     WRI_TRY(make_room((void **)&scheduler->params, scheduler->nparams, &scheduler->capacity,
                       sizeof(struct wri_parameter)));
     struct wri_parameter *param = &scheduler->params[scheduler->nparams];
-    WRI_TRY(param_init(scheduler, name, dtype, ndim, shape, grad, param));
+    *param = (struct wri_parameter){.dtype = dtype, .grad = grad};
+    WRI_TRY(wri_strdup(name, &param->name));
+    wring_status status = param_init(scheduler, ndim, shape, strides, param);
+    if (status != WRING_OK) {
+        param_fini(param);
+        return status;
+    }
     *param_out = (int)scheduler->nparams++;
     return WRING_OK;
 }
@@ -144,11 +194,6 @@ wring_status wri_scheduler_add_table(wring_scheduler *scheduler, const char *nam
 
 /* ---- sealing --------------------------------------------------------------------------------- */
 
-static bool needs_sums(const wring_scheduler *scheduler)
-{
-    return scheduler->options.accumulate > 1 || scheduler->options.weighted;
-}
-
 static void carve_squares(wring_scheduler *scheduler)
 {
     size_t ngroups = 0;
@@ -170,11 +215,60 @@ static wring_segment *carve(wring_scheduler *scheduler)
         size_t element_nbytes = wring_dtype_size(wri_dtype_accumulator(param->dtype));
         param->accumulator = wri_arena_take(sums, param->count, element_nbytes);
     }
+    for (size_t i = 0; i < scheduler->nparams; i++) {
+        struct wri_parameter *param = &scheduler->params[i];
+        if (param->strided)
+            param->grad = wri_arena_take(arena, param->count, wring_dtype_size(param->dtype));
+    }
     if (scheduler->options.stream)
         carve_squares(scheduler);
     if (scheduler->options.weighted && wri_context_ordered(scheduler->comm->context))
         scheduler->weights.there = wri_arena_take(&scheduler->there, 1, sizeof(double));
     return segments;
+}
+
+/* Memory of either place for what ARENA was found to need: the caller's, if he has an allocator. */
+static wring_status open_memory(wring_scheduler *scheduler, struct wri_arena *arena, void *stream)
+{
+    const wring_scheduler_options *options = &scheduler->options;
+    if (!options->alloc || arena->overflow)
+        return stream ? wri_lane_buffers(scheduler->comm, arena) : wri_arena_open(arena);
+    size_t nbytes = arena->used ? arena->used : WRI_ALIGN;
+    void *block = options->alloc(options->alloc_arg, nbytes, stream);
+    if (block == NULL)
+        WRI_FAIL(WRING_E_MEMORY, "the scheduler's allocator has no %zu bytes", nbytes);
+    *arena = (struct wri_arena){.base = block, .capacity = nbytes};
+    if ((uintptr_t)block % WRI_ALIGN != 0)
+        WRI_FAIL(WRING_E_ARGUMENT, "the scheduler's allocator gave %p, not aligned to %d bytes",
+                 block, WRI_ALIGN);
+    if (!stream)
+        memset(block, 0, nbytes);
+    return WRING_OK;
+}
+
+static void close_memory(wring_scheduler *scheduler, struct wri_arena *arena, void *stream)
+{
+    const wring_scheduler_options *options = &scheduler->options;
+    if (arena->base && options->alloc)
+        options->free(options->alloc_arg, arena->base, arena->capacity, stream);
+    else if (arena->base && stream)
+        wri_lane_buffers_close(scheduler->comm, arena, stream);
+    else
+        wri_arena_close(arena);
+    *arena = (struct wri_arena){0};
+}
+
+static wring_status open_memories(wring_scheduler *scheduler)
+{
+    void *stream = scheduler->options.stream;
+    wring_status status = open_memory(scheduler, &scheduler->arena, NULL);
+    if (status == WRING_OK && stream)
+        status = open_memory(scheduler, &scheduler->there, stream);
+    if (status == WRING_OK)
+        return WRING_OK;
+    close_memory(scheduler, &scheduler->there, stream);
+    close_memory(scheduler, &scheduler->arena, NULL);
+    return status;
 }
 
 wring_status wri_scheduler_seal(wring_scheduler *scheduler)
@@ -184,14 +278,7 @@ wring_status wri_scheduler_seal(wring_scheduler *scheduler)
     scheduler->nbuckets = wri_bucket_assign(scheduler->params, scheduler->nparams,
                                             options->bucket_nbytes, options->first_bucket_nbytes);
     carve(scheduler);
-    WRI_TRY(wri_arena_open(&scheduler->arena));
-    wring_status status = WRING_OK;
-    if (options->stream)
-        status = wri_lane_buffers(scheduler->comm, &scheduler->there);
-    if (status != WRING_OK) {
-        wri_arena_close(&scheduler->arena);
-        return status;
-    }
+    WRI_TRY(open_memories(scheduler));
     wring_segment *segments = carve(scheduler);
     wri_bucket_fill(scheduler->params, scheduler->nparams, segments, scheduler->buckets);
     if (options->stream)
@@ -211,8 +298,8 @@ void wri_scheduler_destroy(wring_scheduler *scheduler)
     pthread_mutex_lock(&scheduler->comm->context->lock);
     wri_step_fini(&scheduler->transaction);
     pthread_mutex_unlock(&scheduler->comm->context->lock);
-    if (scheduler->there.base) /* before the tensors, which keep the communicator */
-        wri_lane_buffers_close(scheduler->comm, &scheduler->there, scheduler->options.stream);
+    /* Before the tensors, which keep the communicator. */
+    close_memory(scheduler, &scheduler->there, scheduler->options.stream);
     for (size_t i = 0; i < scheduler->nparams; i++)
         param_fini(&scheduler->params[i]);
     wri_free(scheduler->params);
@@ -220,6 +307,6 @@ void wri_scheduler_destroy(wring_scheduler *scheduler)
         wri_table_close(&scheduler->tables[i]);
     wri_free(scheduler->tables);
     wri_rules_close(&scheduler->rules);
-    wri_arena_close(&scheduler->arena);
+    close_memory(scheduler, &scheduler->arena, NULL);
     wri_free(scheduler);
 }

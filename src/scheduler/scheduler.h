@@ -21,6 +21,7 @@ struct wring_scheduler {
 
     struct wri_parameter *params;
     size_t nparams, capacity;
+    size_t held_nbytes; /* by them */
     struct wri_table *tables;
     size_t ntables, tables_capacity;
 
@@ -54,9 +55,11 @@ wring_status wri_scheduler_create(wring_comm *comm, const wring_scheduler_option
 /* Waits for buckets that were started and not finished. */
 void wri_scheduler_destroy(wring_scheduler *scheduler);
 
-/* Names must differ. WRING_E_UNSUPPORTED if the codec or the reduction does not take DTYPE. */
+/* Names must differ. WRING_E_UNSUPPORTED if the codec or the reduction does not take DTYPE.
+ * STRIDES: NULL if elements follow each other. */
 wring_status wri_scheduler_add(wring_scheduler *scheduler, const char *name, wring_dtype dtype,
-                               int ndim, const size_t *shape, void *grad, int *param_out);
+                               int ndim, const size_t *shape, const ptrdiff_t *strides, void *grad,
+                               int *param_out);
 
 /* HEIGHT rows of WIDTH elements of a float type. */
 wring_status wri_scheduler_add_table(wring_scheduler *scheduler, const char *name,
@@ -84,6 +87,9 @@ wring_status wri_scheduler_undo(wring_scheduler *scheduler);
 size_t wri_norm_ngroups(const struct wri_parameter *param);
 wring_status wri_scheduler_norm(wring_scheduler *scheduler, double *norm_out);
 wring_status wri_scheduler_scale(wring_scheduler *scheduler, double factor);
+
+/* Put reduced gradients that are strided where the caller wants them. */
+void wri_scheduler_unpack(wring_scheduler *scheduler);
 
 /* Wait for whatever was started, also after a failure: the buffers are the caller's. */
 wring_result wri_scheduler_drain(wring_scheduler *scheduler);

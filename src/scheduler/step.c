@@ -152,6 +152,8 @@ static void settle(wring_scheduler *scheduler, struct wri_parameter *param)
 /* The gradient joins the step's sum; or is the sum, if nothing is ever added to it. */
 static wring_status take_gradient(wring_scheduler *scheduler, struct wri_parameter *param)
 {
+    if (param->strided && scheduler->weights.current != 0)
+        wri_strided_pack(param->strided, param->grad);
     if (param->accumulator)
         return wri_accumulate_add(&scheduler->site, param, scheduler->weights.current);
     param->unit = 1;
@@ -315,6 +317,13 @@ wring_result wri_scheduler_drain(wring_scheduler *scheduler)
     return total;
 }
 
+void wri_scheduler_unpack(wring_scheduler *scheduler)
+{
+    for (size_t i = 0; i < scheduler->nparams; i++)
+        if (scheduler->params[i].strided)
+            wri_strided_unpack(scheduler->params[i].strided, scheduler->params[i].grad);
+}
+
 static void next_micro(wring_scheduler *scheduler)
 {
     for (size_t i = 0; i < scheduler->nparams; i++)
@@ -369,6 +378,8 @@ wring_status wri_scheduler_finish(wring_scheduler *scheduler, wring_result *resu
     result.nonfinite |= of_tables.nonfinite;
     end_transaction(scheduler, result.nonfinite);
     WRI_TRY(failure(scheduler));
+    if (is_last(scheduler))
+        wri_scheduler_unpack(scheduler);
     next_micro(scheduler);
     if (result_out)
         *result_out = result;
