@@ -2,16 +2,16 @@
 /*
  * A preloaded library that makes the system unkind. Environment:
  *
- *   FAULT_SHORT=SEED     the program's stream sockets move 1 to 7 bytes a call, a call in eight
- *                        ends with EINTR, and a signal (SIGALRM, handler without SA_RESTART) comes
- *                        every millisecond, to whichever thread. Not sockets of other libraries: UCX
- *                        1.13 gives up a connection whose first message comes in parts, and fails an
- *                        assertion over a later one
- *   FAULT_NTH=KIND:N     the N-th call of a KIND (alloc, socket, file) that the program itself
- *                        makes fails; not those of other libraries, whose faults are not ours
+ *   FAULT_SHORT=SEED   the program's stream sockets move 1 to 7 bytes a call, a call in eight ends
+ *                      with EINTR, and a signal (SIGALRM, handler without SA_RESTART) comes every
+ *                      millisecond, to whichever thread. Not sockets of other libraries: UCX 1.13
+ *                      gives up a connection whose first message comes in parts, and fails an
+ *                      assertion over a later one
+ *   FAULT_NTH=KIND:N   the N-th call of a KIND (alloc, socket, file) that the program itself makes
+ *                      fails; not those of other libraries, whose faults are not ours
  *
- * At the end "shim: KIND N fired in CALL" or "shim: KIND N not reached", and "shim: N leaked" with
- * what the program itself allocated and did not free, go to standard error.
+ * At the end "shim: fired in CALL" or "shim: not reached", and "shim: N leaked" with what the
+ * program itself allocated and did not free, go to standard error.
  */
 #include <dirent.h>
 #include <dlfcn.h>
