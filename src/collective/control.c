@@ -13,6 +13,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,18 +40,17 @@ static void seek(struct wri_control *control);
 bool wri_alarm_raise(struct wri_alarm *alarm, wring_status status, const char *message)
 {
     int none = 0;
-    if (!__atomic_compare_exchange_n(&alarm->raised, &none, 1, false, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_ACQUIRE))
+    if (!atomic_compare_exchange_strong(&alarm->raised, &none, 1))
         return false;
     alarm->status = status;
     snprintf(alarm->message, sizeof(alarm->message), "%s", message);
-    __atomic_store_n(&alarm->raised, 2, __ATOMIC_RELEASE);
+    atomic_store(&alarm->raised, 2);
     return true;
 }
 
 wring_status wri_alarm_status(struct wri_alarm *alarm)
 {
-    return __atomic_load_n(&alarm->raised, __ATOMIC_ACQUIRE) == 2 ? alarm->status : WRING_OK;
+    return atomic_load(&alarm->raised) == 2 ? alarm->status : WRING_OK;
 }
 
 /* A failure that came by the control path: drivers look at the alarm each turn. */
