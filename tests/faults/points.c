@@ -42,7 +42,7 @@ void points_arm(void)
 
 static void sleep_a_moment(void)
 {
-    unsigned long long x = faults.seed += 0x9E3779B97F4A7C15u;
+    unsigned long long x = atomic_fetch_add(&faults.seed, 0x9E3779B97F4A7C15u);
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x ^= x >> 27;
     if (x % 4 == 0)

@@ -70,7 +70,7 @@ static bool fails(enum kind kind, const void *caller, const char *call, int erro
 
 static uint64_t draw(void)
 {
-    uint64_t x = seed += 0x9E3779B97F4A7C15u;
+    uint64_t x = atomic_fetch_add(&seed, 0x9E3779B97F4A7C15u);
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
     return x ^ (x >> 31);
