@@ -111,16 +111,32 @@ int wring_comm_size(const wring_comm *comm)
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
-wring_status wring_comm_start(wring_comm *comm, const wring_call *call, wring_request **request_out)
+static wring_status check_call(const wring_call *call)
 {
-    REQUIRE(comm != NULL && call != NULL && request_out != NULL,
-            "comm, call or request_out is NULL");
     REQUIRE_SIZE(call, wring_call);
     REQUIRE((unsigned)call->kind < WRING_KIND_COUNT, "unknown kind of collective %d", call->kind);
     REQUIRE((unsigned)call->op < WRING_OP_COUNT, "unknown reduction %d", call->op);
     REQUIRE((unsigned)call->dtype < WRING_DTYPE_COUNT, "unknown element type %d", call->dtype);
     REQUIRE(call->nsegments == 0 || call->segments != NULL, "segments is NULL");
+    return WRING_OK;
+}
+
+wring_status wring_comm_start(wring_comm *comm, const wring_call *call, wring_request **request_out)
+{
+    REQUIRE(comm != NULL && call != NULL && request_out != NULL,
+            "comm, call or request_out is NULL");
+    WRI_TRY(check_call(call));
     return wri_planner_start(comm, call, NULL, request_out);
+}
+
+wring_status wring_comm_start_group(wring_comm *comm, const wring_call *calls, size_t ncalls,
+                                    wring_request **requests_out)
+{
+    REQUIRE(comm != NULL && (ncalls == 0 || (calls != NULL && requests_out != NULL)),
+            "comm, calls or requests_out is NULL");
+    for (size_t i = 0; i < ncalls; i++)
+        WRI_TRY(check_call(&calls[i]));
+    return wri_planner_start_group(comm, calls, ncalls, requests_out);
 }
 
 wring_status wring_request_test(wring_request *request)

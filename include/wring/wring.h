@@ -359,6 +359,11 @@ typedef struct wring_request wring_request;
 WRING_API wring_status wring_comm_start(wring_comm *comm, const wring_call *call,
                                         wring_request **request_out);
 
+/* Start a group of calls, in order, all of which are checked before any starts: a mistake in one
+ * leaves none behind. A tensor may be in one of them. Fills requests_out[0..ncalls). */
+WRING_API wring_status wring_comm_start_group(wring_comm *comm, const wring_call *calls,
+                                              size_t ncalls, wring_request **requests_out);
+
 /* WRING_AGAIN until done, then the call's status (repeatable). Does not free. */
 WRING_API wring_status wring_request_test(wring_request *request);
 

@@ -3,9 +3,12 @@
  * depends on nothing but what all ranks know alike, so they decide alike. */
 #include "planner/planner.h"
 
+#include <stdio.h>
+
 #include "base/status.h"
 #include "collective/collective.h"
 #include "collective/exec.h"
+#include "collective/request.h"
 #include "collective/state.h"
 #include "planner/cost.h"
 
@@ -197,36 +200,96 @@ static wring_status dense_nbytes(wring_comm *comm, const wring_call *call,
     return wri_request_wire_nbytes(comm, call, &dense, nbytes_out);
 }
 
+struct planned {
+    struct wri_plan plan;
+    uint64_t dense_nbytes;
+    wring_request *request; /* of a group's call */
+};
+
+/* All that can be said against CALL before it starts. */
+static wring_status plan_call(wring_comm *comm, const wring_call *call, struct planned *planned)
+{
+    const wring_codec *codec = codec_of(comm, call);
+    WRI_TRY(check_call(comm, call));
+    WRI_TRY(wri_codec_accepts(codec, call->dtype, call->op));
+    WRI_TRY(check_place(comm, call, codec));
+    WRI_TRY(check_segments(comm, call, codec));
+    WRI_TRY(choose(comm, call, codec, &planned->plan));
+    return dense_nbytes(comm, call, &planned->plan, &planned->dense_nbytes);
+}
+
+static wring_status start_planned(wring_comm *comm, const wring_call *call, struct wri_step *step,
+                                  const struct planned *planned, wring_request **request_out)
+{
+    struct wri_step *open = comm->context->step->open ? comm->context->step : step;
+    wring_request *request;
+    WRI_TRY(wri_request_start(comm, call, &planned->plan, open, &request));
+    request->dense_nbytes = comm->nranks > 1 ? planned->dense_nbytes : 0;
+    *request_out = request;
+    return WRING_OK;
+}
+
 wring_status wri_planner_start(wring_comm *comm, const wring_call *call, struct wri_step *step,
                                wring_request **request_out)
 {
-    wring_context *context = comm->context;
-    const wring_codec *codec = codec_of(comm, call);
-    wring_request *request;
-    struct wri_plan plan;
-    uint64_t dense = 0;
-    pthread_mutex_lock(&context->lock);
+    struct planned planned;
+    pthread_mutex_lock(&comm->context->lock);
+    comm->checked++;
     wring_status status = wri_comm_check(comm);
     if (status == WRING_OK)
-        status = check_call(comm, call);
+        status = plan_call(comm, call, &planned);
     if (status == WRING_OK)
-        status = wri_codec_accepts(codec, call->dtype, call->op);
+        status = start_planned(comm, call, step, &planned, request_out);
+    pthread_mutex_unlock(&comm->context->lock);
+    return status;
+}
+
+/* Locked. Nothing is started before everything is planned; *NSTARTED_OUT says how far it came. */
+static wring_status start_group(wring_comm *comm, const wring_call *calls, size_t ncalls,
+                                struct planned *planned, size_t *nstarted_out)
+{
+    *nstarted_out = 0;
     comm->checked++;
-    if (status == WRING_OK)
-        status = check_place(comm, call, codec);
-    if (status == WRING_OK)
-        status = check_segments(comm, call, codec);
-    if (status == WRING_OK)
-        status = choose(comm, call, codec, &plan);
-    if (status == WRING_OK)
-        status = dense_nbytes(comm, call, &plan, &dense);
-    if (status == WRING_OK)
-        status = wri_request_start(comm, call, &plan, context->step->open ? context->step : step,
-                                   &request);
-    if (status == WRING_OK) {
-        request->dense_nbytes = comm->nranks > 1 ? dense : 0;
-        *request_out = request;
+    WRI_TRY(wri_comm_check(comm));
+    for (size_t i = 0; i < ncalls; i++) {
+        wring_status status = plan_call(comm, &calls[i], &planned[i]);
+        if (status != WRING_OK)
+            return wri_fail_context(status, "call %zu of a group of %zu", i, ncalls);
     }
-    pthread_mutex_unlock(&context->lock);
+    for (size_t i = 0; i < ncalls; i++) {
+        WRI_TRY(start_planned(comm, &calls[i], NULL, &planned[i], &planned[i].request));
+        *nstarted_out = i + 1;
+    }
+    return WRING_OK;
+}
+
+/* A group broke off, for want of memory: the other ranks count on all its calls and must hear. */
+static wring_status give_up_group(wring_comm *comm, const struct planned *planned, size_t nstarted,
+                                  size_t ncalls, wring_status status)
+{
+    char message[WRI_MESSAGE_MAX];
+    snprintf(message, sizeof message, "%s", wring_error_message());
+    wri_comm_abort(comm);
+    for (size_t i = 0; i < nstarted; i++)
+        wri_request_wait(planned[i].request, NULL);
+    WRI_FAIL(status, "%s; the communicator was aborted, with %zu of %zu calls started", message,
+             nstarted, ncalls);
+}
+
+wring_status wri_planner_start_group(wring_comm *comm, const wring_call *calls, size_t ncalls,
+                                     wring_request **requests_out)
+{
+    void *block;
+    size_t nstarted;
+    WRI_TRY(wri_alloc(ncalls, sizeof(struct planned), &block));
+    struct planned *planned = block;
+    pthread_mutex_lock(&comm->context->lock);
+    wring_status status = start_group(comm, calls, ncalls, planned, &nstarted);
+    pthread_mutex_unlock(&comm->context->lock);
+    if (status != WRING_OK && nstarted > 0)
+        status = give_up_group(comm, planned, nstarted, ncalls, status);
+    for (size_t i = 0; status == WRING_OK && i < ncalls; i++)
+        requests_out[i] = planned[i].request;
+    wri_free(block);
     return status;
 }

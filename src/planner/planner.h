@@ -13,4 +13,8 @@ struct wri_step;
 wring_status wri_planner_start(wring_comm *comm, const wring_call *call, struct wri_step *step,
                                wring_request **request_out);
 
+/* The contract of wring_comm_start_group. */
+wring_status wri_planner_start_group(wring_comm *comm, const wring_call *calls, size_t ncalls,
+                                     wring_request **requests_out);
+
 #endif
