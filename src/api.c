@@ -6,6 +6,7 @@
 #include "collective/comm.h"
 #include "collective/join.h"
 #include "collective/request.h"
+#include "collective/saved.h"
 #include "collective/tensor.h"
 #include "collective/transaction.h"
 #include "planner/planner.h"
@@ -274,6 +275,30 @@ wring_status wring_step_rollback(wring_context *context)
 wring_status wring_step_undo(wring_context *context)
 {
     return locked(context, wri_context_step_undo);
+}
+
+wring_status wring_state_save(wring_comm *comm, void **bytes_out, size_t *nbytes_out)
+{
+    REQUIRE(comm != NULL && bytes_out != NULL && nbytes_out != NULL,
+            "comm, bytes_out or nbytes_out is NULL");
+    return wri_state_save(comm, bytes_out, nbytes_out);
+}
+
+wring_status wring_state_load(wring_comm *comm, const void *const *states, const size_t *nbytes,
+                              size_t n, wring_state_report *report_out)
+{
+    REQUIRE(comm != NULL && (n == 0 || (states != NULL && nbytes != NULL)),
+            "comm, states or nbytes is NULL");
+    for (size_t i = 0; i < n; i++)
+        REQUIRE(states[i] != NULL, "states[%zu] is NULL", i);
+    return wri_state_load(comm, states, nbytes, n, report_out);
+}
+
+wring_status wring_tensor_set_codec(wring_tensor *tensor, const wring_codec *codec,
+                                    wring_state_report *report_out)
+{
+    REQUIRE(tensor != NULL && codec != NULL, "tensor or codec is NULL");
+    return wri_tensor_set_codec(tensor, codec, report_out);
 }
 
 wring_status wring_comm_explain(wring_comm *comm, char **text_out)

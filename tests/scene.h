@@ -285,6 +285,23 @@ static inline void play_here(const struct scene *s, struct outcome *outcome)
     wring_context_destroy(context);
 }
 
+/* Run TEST on the host, and on a device where this build and machine have one. */
+static inline void everywhere(void (*test)(void))
+{
+    const struct wri_device *device;
+    test();
+    if (wri_device_find("cuda", getenv("WRING_MODULES"), &device) != WRING_OK)
+        return;
+    void *stream;
+    ok(device->stream_open(&stream));
+    there = device;
+    there_stream = stream;
+    test();
+    there = NULL;
+    there_stream = NULL;
+    device->stream_close(stream);
+}
+
 /* ---- which scenes ---------------------------------------------------------------------------- */
 
 static const struct {

@@ -290,22 +290,6 @@ static void a_schedulers_step_counts_as_one(void)
     close_group();
 }
 
-static void everywhere(void (*test)(void))
-{
-    const struct wri_device *device;
-    test();
-    if (wri_device_find("cuda", getenv("WRING_MODULES"), &device) != WRING_OK)
-        return;
-    void *stream;
-    ok(device->stream_open(&stream));
-    there = device;
-    there_stream = stream;
-    test();
-    there = NULL;
-    there_stream = NULL;
-    device->stream_close(stream);
-}
-
 #define EVERYWHERE(name)                                                                           \
     static void test_##name(void **state)                                                          \
     {                                                                                              \

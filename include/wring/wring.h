@@ -310,6 +310,33 @@ WRING_API wring_status wring_step_rollback(wring_context *context);
  * have committed a step that others have not; wring_comm_agree tells. WRING_E_STATE if too late. */
 WRING_API wring_status wring_step_undo(wring_context *context);
 
+/* What became of saved residuals. */
+typedef struct wring_state_report {
+    size_t nrestored; /* tensors that have every bit back */
+    size_t nhanded;   /* that got what other ranks, ranges or codecs had kept, its sum preserved */
+    size_t ndropped;  /* saved ones that are not here, or keep no residual: what they had is lost */
+    double dropped;   /* sum of the absolute values of that */
+} wring_state_report;
+
+/* All state of the communicator's tensors on this rank, as bytes: versioned, with a checksum; freed
+ * with free(). WRING_E_STATE while a call or step is unfinished. Works on a failed communicator. */
+WRING_API wring_status wring_state_save(wring_comm *comm, void **bytes_out, size_t *nbytes_out);
+
+/* Replace the state of all tensors of the communicator by what N ranks saved, matched by name. With
+ * the bytes of this rank from a group of the same size: every bit. For another number of ranks,
+ * give rank r of m those of the old ranks r, r + m, r + 2m ... (maybe none): residuals are handed
+ * over so that what they still add to the reduction is preserved. Bytes are not trusted:
+ * WRING_E_CORRUPT, or WRING_E_MISMATCH for another shape, before anything is changed. REPORT_OUT
+ * may be NULL. */
+WRING_API wring_status wring_state_load(wring_comm *comm, const void *const *states,
+                                        const size_t *nbytes, size_t n,
+                                        wring_state_report *report_out);
+
+/* Go on with another codec (which must outlive the tensor), on every rank between the same calls;
+ * the residual is handed over to it. */
+WRING_API wring_status wring_tensor_set_codec(wring_tensor *tensor, const wring_codec *codec,
+                                              wring_state_report *report_out);
+
 /* ---- 8 core call ----------------------------------------------------------------------------- */
 
 typedef enum wring_kind {

@@ -314,7 +314,10 @@ static wring_status list_changes(wring_request *request)
         struct wri_change *change = &request->change[i];
         size_t begin, end;
         *change = (struct wri_change){segment->tensor, segment->offset, segment->count, NULL};
-        if (segment->tensor == NULL || !owns)
+        if (segment->tensor == NULL)
+            continue;
+        segment->tensor->mean = request->op == WRING_AVG;
+        if (!owns)
             continue;
         wri_layout_owned(&request->layout, (size_t)request->comm->rank, i, &begin, &end);
         WRI_TRY(wri_residual_own(segment->tensor, segment->offset + begin, segment->offset + end,

@@ -210,7 +210,7 @@ bool wri_state_moves(const struct wri_change *change, size_t n)
     return false;
 }
 
-static void close_owned(wring_tensor *tensor, struct wri_residual **link)
+void wri_residual_drop(wring_tensor *tensor, struct wri_residual **link)
 {
     struct wri_residual *owned = *link;
     *link = owned->next;
@@ -225,7 +225,7 @@ void wri_state_sweep(const struct wri_change *change, size_t n)
         struct wri_residual **link = tensor ? &tensor->owned : NULL;
         while (link != NULL && *link != NULL)
             if (is_stale(&change[i], *link) && (*link)->calls == 0)
-                close_owned(tensor, link);
+                wri_residual_drop(tensor, link);
             else
                 link = &(*link)->next;
     }
@@ -235,7 +235,7 @@ void wri_state_close(wring_tensor *tensor)
 {
     wri_residual_close(tensor, &tensor->local);
     while (tensor->owned != NULL)
-        close_owned(tensor, &tensor->owned);
+        wri_residual_drop(tensor, &tensor->owned);
     if (tensor->step_on_device != NULL)
         tensor->device->free(tensor->device, tensor->comm->lane.stream, tensor->step_on_device);
     tensor->step_on_device = NULL;

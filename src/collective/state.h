@@ -37,6 +37,7 @@ struct wring_tensor {
     uint64_t step;                   /* committed calls: seeds random rounding */
     uint64_t marked;                 /* by the last call that was looked at: comm->checked */
     int calls;                       /* that are not finished */
+    bool mean;                       /* the last call was an average */
     struct wri_step *listed;         /* the step that has changes of it, to commit or to undo */
     const char *algorithm, *reason;  /* of the last call, for explain; NULL before */
     uint64_t wire_nbytes;            /* of the last call, all its tensors together */
@@ -78,6 +79,8 @@ wring_status wri_state_undo(wring_comm *comm, const struct wri_change *change, s
 /* After the commit has been done: free what it has emptied. */
 void wri_state_sweep(const struct wri_change *change, size_t n);
 
+/* End a residual of the list that LINK is in; and all that the tensor has. */
+void wri_residual_drop(wring_tensor *tensor, struct wri_residual **link);
 void wri_state_close(wring_tensor *tensor);
 
 #endif

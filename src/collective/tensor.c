@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "codec/codec.h"
 #include "collective/exec.h"
+#include "collective/saved.h"
 #include "collective/transaction.h"
 
 #include <stdio.h>
@@ -167,44 +168,21 @@ void wri_tensor_set_reason(wring_tensor *tensor, const char *reason)
     tensor->codec_reason = reason;
 }
 
-/* Waits for all calls that are enqueued. */
-static wring_status residual_from_device(const wring_tensor *tensor, float *dst)
-{
-    wring_context *context = tensor->comm->context;
-    const struct wri_device *device = tensor->device;
-    void *stream = tensor->comm->lane.stream;
-    uint32_t current;
-    pthread_mutex_lock(&context->lock);
-    int was = wri_context_enter(context);
-    wring_status status =
-        device->copy(device, stream, &current, tensor->local.on_device, sizeof(current));
-    if (status == WRING_OK)
-        status = device->stream_wait(stream);
-    if (status == WRING_OK)
-        status = device->copy(device, stream, dst, tensor->local.generation[current & 1],
-                              tensor->count * sizeof(float));
-    if (status == WRING_OK)
-        status = device->stream_wait(stream);
-    wri_context_leave(context, was);
-    pthread_mutex_unlock(&context->lock);
-    return status;
-}
-
 wring_status wri_tensor_residual(const wring_tensor *tensor, float *dst, size_t count)
 {
+    wring_context *context = tensor->comm->context;
     if (count != tensor->count)
         WRI_FAIL(WRING_E_ARGUMENT, "tensor '%s' has %zu elements, not %zu", tensor->name,
                  tensor->count, count);
     if (count == 0)
         return WRING_OK;
-    const struct wri_residual *local = &tensor->local;
-    if (local->generation[0] == NULL)
-        memset(dst, 0, count * sizeof(float));
-    else if (tensor->step_on_device == NULL)
-        memcpy(dst, local->generation[local->current], count * sizeof(float));
-    else
-        return residual_from_device(tensor, dst);
-    return WRING_OK;
+    memset(dst, 0, count * sizeof(float));
+    pthread_mutex_lock(&context->lock);
+    int was = wri_context_enter(context);
+    wring_status status = wri_residual_get(tensor, &tensor->local, dst);
+    wri_context_leave(context, was);
+    pthread_mutex_unlock(&context->lock);
+    return status;
 }
 
 wring_status wri_tensor_explain(wring_comm *comm, char **text_out)
