@@ -24,7 +24,7 @@
 
 #define FORGED_NBYTES 40
 #define FORGED_VERSION 2
-#define RANKS_MAX 20
+#define GROUP_MAX 20
 #define JOB 0x1234567890ABCDEFu
 #define SECRET "the secret of this job"
 #define TIMEOUT_MS 20000
@@ -33,8 +33,8 @@ struct group {
     int nranks, port;
     uint64_t job;
     const char *host, *secret;
-    struct wri_rendezvous *rank[RANKS_MAX];
-    wring_status status[RANKS_MAX];
+    struct wri_rendezvous *rank[GROUP_MAX];
+    wring_status status[GROUP_MAX];
 };
 
 static inline size_t blob_nbytes(int rank)
@@ -98,7 +98,7 @@ static inline struct group group_open(const char *host, int nranks, int first, i
 
 static inline void group_close(struct group *group)
 {
-    for (int rank = 0; rank < RANKS_MAX; rank++)
+    for (int rank = 0; rank < GROUP_MAX; rank++)
         wri_rendezvous_close(group->rank[rank]);
 }
 

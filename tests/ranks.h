@@ -74,7 +74,7 @@ static wring_comm *ranks_join(wring_context *context, int *rank)
     return comm;
 }
 
-static void note_outcome(int rank, wring_status status)
+static inline void note_outcome(int rank, wring_status status)
 {
     struct outcome *outcome = &board->outcome[rank];
     outcome->status = status;
@@ -83,7 +83,7 @@ static void note_outcome(int rank, wring_status status)
     outcome->done = 1;
 }
 
-static void strike(int rank, int signal)
+static inline void strike(int rank, int signal)
 {
     board->struck_ns = wri_clock_ns();
     kill(getpid(), signal);

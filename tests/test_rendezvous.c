@@ -11,7 +11,7 @@ static void groups_complete(void **state)
     uint64_t nonce = 0;
     (void)state;
     for (size_t i = 0; i < 3; i++)
-        for (int nranks = 1; nranks <= RANKS_MAX; nranks += nranks < 4 ? 1 : 8) {
+        for (int nranks = 1; nranks <= GROUP_MAX; nranks += nranks < 4 ? 1 : 8) {
             struct group group = group_open(hosts[i], nranks, 0, nranks - 1);
             complete(&group);
             assert_true(wri_rendezvous_nonce(group.rank[0]) != nonce);

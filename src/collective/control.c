@@ -223,7 +223,8 @@ static bool start_link(struct wri_control *control, enum wri_link_role role, int
         errno = ENOMEM;
         return false;
     }
-    if (wri_link_open(link, role, control, rank, fd, control->monitor->poll_fd) != WRING_OK) {
+    if (wri_link_open(link, role, control, rank, fd, control->monitor->poll_fd,
+                      &control->monitor->secret) != WRING_OK) {
         wri_free(link);
         return false;
     }
@@ -479,7 +480,7 @@ void wri_control_heard(struct wri_control *control, struct wri_link *link)
         if (!sense)
             status = WRING_E_CORRUPT;
     }
-    if (status == WRING_E_CORRUPT)
+    if (status == WRING_E_CORRUPT || status == WRING_E_MISMATCH)
         errno = EPROTO;
     if (status != WRING_OK && status != WRING_AGAIN)
         link_ended(control, link, errno);
@@ -567,12 +568,14 @@ static bool is_loopback(const char *host)
     return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
 }
 
-/* Both places are listened on, and nobody is let in, until it is known where the ranks are. */
+/* Both places are listened on, and nobody is let in, until it is known where the ranks are. Without
+ * a secret other machines shall not reach us: where they would have to, read_cards says so. */
 static wring_status listen_on(struct wri_control *control, struct wri_card *card)
 {
     int fd;
     WRI_TRY(wri_socket_listen("127.0.0.1", &control->local_port, &control->local_fd));
-    if (!is_loopback(control->host)) {
+    if (!is_loopback(control->host) &&
+        wri_secret_permits_host(&control->monitor->secret, control->host) == WRING_OK) {
         WRI_TRY(wri_socket_listen(control->host, &control->port, &fd));
         control->listener.fd = fd;
     }
@@ -620,14 +623,19 @@ static wring_status read_card(struct wri_member *member, const struct wri_card *
              local ? "127.0.0.1" : card->control_host);
     snprintf(member->name, sizeof(member->name), "%.*s", (int)sizeof(member->name) - 1, card->name);
     member->port = (int)(local ? card->control_local_port : card->control_port);
-    if (!is_address(member->host) || member->port < 1 || member->port > 65535)
-        WRI_FAIL(WRING_E_CORRUPT, "rank %d says that it is reached at %s port %d", rank,
-                 member->host, member->port);
     if (!local && is_loopback(member->host))
         WRI_FAIL(WRING_E_CONFIG,
                  "rank %d listens on loopback only, but not all ranks are on its host; name its "
                  "network interface in WRING_INTERFACE",
                  rank);
+    if (!local && member->port == 0)
+        WRI_FAIL(WRING_E_CONFIG,
+                 "rank %d is reached from its own machine only: it has no job secret, and not all "
+                 "ranks are on its host; set the same WRING_SECRET for all, or WRING_INSECURE=1",
+                 rank);
+    if (!is_address(member->host) || member->port < 1 || member->port > 65535)
+        WRI_FAIL(WRING_E_CORRUPT, "rank %d says that it is reached at %s port %d", rank,
+                 member->host, member->port);
     return WRING_OK;
 }
 
@@ -637,6 +645,8 @@ static wring_status read_cards(struct wri_control *control, const struct wri_car
     bool local = true;
     for (int q = 0; q < control->nranks; q++)
         local = local && cards[q].host == cards[control->rank].host;
+    if (!local)
+        WRI_TRY(wri_secret_permits_host(&control->monitor->secret, control->host));
     for (int q = 0; q < control->nranks; q++)
         WRI_TRY(read_card(&control->member[q], &cards[q], q, local));
     if (local) {
@@ -690,8 +700,8 @@ wring_status wri_control_start(struct wri_control *control, const struct wri_car
     pthread_mutex_lock(&monitor->lock);
     int fd = control->listener.fd;
     control->nonce = nonce;
-    wring_status status =
-        wri_link_open(&control->listener, WRI_LINK_LISTENER, control, -1, fd, monitor->poll_fd);
+    wring_status status = wri_link_open(&control->listener, WRI_LINK_LISTENER, control, -1, fd,
+                                        monitor->poll_fd, NULL);
     if (status == WRING_OK) {
         control->next = monitor->controls;
         monitor->controls = control;

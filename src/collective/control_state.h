@@ -68,6 +68,7 @@ struct wri_control {
 
 struct wri_monitor {
     wring_context *context;
+    struct wri_secret secret;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* for whom waits in a call */
     pthread_t thread;

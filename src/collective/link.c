@@ -12,13 +12,15 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "transport/socket.h"
 
 #define MAGIC 0x6c727463u           /* "ctrl" */
 #define QUEUE_MAX ((size_t)1 << 28) /* a peer that takes nothing is given up before that */
 
 wring_status wri_link_open(struct wri_link *link, enum wri_link_role role,
-                           struct wri_control *control, int rank, int fd, int poll_fd)
+                           struct wri_control *control, int rank, int fd, int poll_fd,
+                           const struct wri_secret *secret)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
     int one = 1;
@@ -29,8 +31,10 @@ wring_status wri_link_open(struct wri_link *link, enum wri_link_role role,
                               .poll_fd = poll_fd,
                               .opened_ns = wri_clock_ns()};
     link->heard_ns = link->opened_ns;
-    if (role >= WRI_LINK_STRANGER)
+    if (role >= WRI_LINK_STRANGER) {
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        wri_auth_init(&link->auth, secret, role == WRI_LINK_STRANGER);
+    }
     if (epoll_ctl(poll_fd, EPOLL_CTL_ADD, fd, &event) == 0)
         return WRING_OK;
     close(fd);
@@ -57,18 +61,36 @@ static void break_off(struct wri_link *link, int error)
     shutdown(link->fd, SHUT_RDWR);
 }
 
+static void watch(struct wri_link *link, bool waits)
+{
+    struct epoll_event event = {.events = EPOLLIN | (waits ? EPOLLOUT : 0), .data.ptr = link};
+    if (link->waits != waits)
+        epoll_ctl(link->poll_fd, EPOLL_CTL_MOD, link->fd, &event);
+    link->waits = waits;
+}
+
+/* Nothing is said or heard before both sides have proven that they belong to the job. */
+static wring_status prove(struct wri_link *link)
+{
+    if (link->known)
+        return WRING_OK;
+    wring_status status = wri_auth_advance(&link->auth, link->fd);
+    link->known = status == WRING_OK;
+    if (status == WRING_AGAIN)
+        watch(link, wri_auth_sends(&link->auth));
+    return status;
+}
+
 wring_status wri_link_flush(struct wri_link *link)
 {
-    wring_status status =
-        link->queued ? wri_socket_send(link->fd, link->queue, link->queued, &link->sent) : WRING_OK;
+    wring_status status = prove(link);
+    if (!link->known)
+        return status == WRING_AGAIN ? WRING_OK : status;
+    if (link->queued)
+        status = wri_socket_send(link->fd, link->queue, link->queued, &link->sent);
     if (status == WRING_OK)
         link->queued = link->sent = 0;
-    if (link->waits != (status == WRING_AGAIN)) {
-        link->waits = status == WRING_AGAIN;
-        struct epoll_event event = {.events = EPOLLIN | (link->waits ? EPOLLOUT : 0),
-                                    .data.ptr = link};
-        epoll_ctl(link->poll_fd, EPOLL_CTL_MOD, link->fd, &event);
-    }
+    watch(link, status == WRING_AGAIN);
     return status == WRING_AGAIN ? WRING_OK : status;
 }
 
@@ -116,6 +138,10 @@ wring_status wri_link_receive(struct wri_link *link)
     if (link->error != 0) {
         errno = link->error;
         return WRING_E_SYSTEM;
+    }
+    if (!link->known) {
+        WRI_TRY(prove(link));
+        WRI_TRY(wri_link_flush(link)); /* what waited for the proof */
     }
     if (!link->head_done) {
         status = wri_socket_recv(link->fd, &link->head, sizeof(link->head), &link->done);

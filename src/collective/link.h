@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A connection of the control path, and the messages on it: a head of fixed size, then as many
- * bytes as it says, which are bounded. What comes in is hostile until its control has checked it.
- */
+ * bytes as it says, which are bounded. Before the first, both sides prove that they know the job's
+ * secret. What comes in is hostile until its control has checked it. */
 #ifndef WRI_COLLECTIVE_LINK_H
 #define WRI_COLLECTIVE_LINK_H
 
 #include <wring/plugin.h>
+
+#include "transport/auth.h"
 
 #define WRI_LINK_BLOCK_MAX (WRING_ADDRESS_MAX + 64) /* bytes after a head */
 
@@ -53,6 +55,8 @@ struct wri_link {
     int rank;        /* the other side's; -1 unknown */
     int fd, poll_fd; /* fd -1: closed. poll_fd: the epoll that watches it */
     int64_t opened_ns, heard_ns;
+    struct wri_auth auth;
+    bool known; /* the other side belongs to the job */
     struct wri_message head;
     unsigned char block[WRI_LINK_BLOCK_MAX];
     int error;             /* errno of a send that failed: a socket tells it only once */
@@ -62,9 +66,11 @@ struct wri_link {
     size_t sent, queued, capacity;
 };
 
-/* Take over FD, watched by POLL_FD from now on with LINK as its data. */
+/* Take over FD, watched by POLL_FD from now on with LINK as its data. SECRET, of connections only,
+ * must outlive it. */
 wring_status wri_link_open(struct wri_link *link, enum wri_link_role role,
-                           struct wri_control *control, int rank, int fd, int poll_fd);
+                           struct wri_control *control, int rank, int fd, int poll_fd,
+                           const struct wri_secret *secret);
 void wri_link_close(struct wri_link *link); /* closed links too */
 
 /* Send as much as goes now and keep the rest. If the connection is gone, receiving will tell. */
@@ -72,7 +78,8 @@ void wri_link_send(struct wri_link *link, struct wri_message head, const void *b
 wring_status wri_link_flush(struct wri_link *link);
 
 /* WRING_OK: a message is in head and block, until the next call. WRING_AGAIN: not yet.
- * WRING_E_SYSTEM: gone, errno says why (0: closed). WRING_E_CORRUPT: what came is no message. */
+ * WRING_E_SYSTEM: gone, errno says why (0: closed). WRING_E_CORRUPT: what came is no message.
+ * WRING_E_MISMATCH: it does not belong to the job. */
 wring_status wri_link_receive(struct wri_link *link);
 
 #endif

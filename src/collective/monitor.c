@@ -62,7 +62,8 @@ static void accept_some(struct wri_monitor *monitor, struct wri_control *control
             close(fd); /* an honest rank comes again */
             return;
         }
-        if (wri_link_open(link, WRI_LINK_STRANGER, control, -1, fd, monitor->poll_fd) == WRING_OK)
+        if (wri_link_open(link, WRI_LINK_STRANGER, control, -1, fd, monitor->poll_fd,
+                          &monitor->secret) == WRING_OK)
             monitor->stranger[stranger_place(monitor)] = link;
         else
             wri_free(link);
@@ -158,9 +159,12 @@ static void *monitor_main(void *arg)
 wring_status wri_monitor_open(wring_context *context, struct wri_monitor **monitor_out)
 {
     struct wri_monitor *monitor;
+    struct wri_secret secret;
     pthread_condattr_t attributes;
     int64_t silence_ns = context->config.heartbeat_timeout_ms * NS_PER_MS;
+    WRI_TRY(wri_secret_load(&context->config, &secret));
     WRI_TRY(wri_alloc(1, sizeof(*monitor), (void **)&monitor));
+    monitor->secret = secret;
     monitor->context = context;
     monitor->beat_ns = silence_ns / 4 < BEAT_NS ? silence_ns / 4 : BEAT_NS;
     monitor->silence_ns = silence_ns;
@@ -174,7 +178,8 @@ wring_status wri_monitor_open(wring_context *context, struct wri_monitor **monit
     int wake_fd = monitor->poll_fd < 0 ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     wring_status status = WRING_E_SYSTEM;
     if (wake_fd >= 0)
-        status = wri_link_open(&monitor->wake, WRI_LINK_WAKE, NULL, -1, wake_fd, monitor->poll_fd);
+        status =
+            wri_link_open(&monitor->wake, WRI_LINK_WAKE, NULL, -1, wake_fd, monitor->poll_fd, NULL);
     if (status == WRING_OK && pthread_create(&monitor->thread, NULL, monitor_main, monitor) != 0)
         status = WRING_E_SYSTEM;
     monitor->threaded = status == WRING_OK;
