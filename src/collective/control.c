@@ -644,7 +644,7 @@ static wring_status read_cards(struct wri_control *control, const struct wri_car
 {
     bool local = true;
     for (int q = 0; q < control->nranks; q++)
-        local = local && cards[q].host == cards[control->rank].host;
+        local = local && cards[q].network == cards[control->rank].network;
     if (!local)
         WRI_TRY(wri_secret_permits_host(&control->monitor->secret, control->host));
     for (int q = 0; q < control->nranks; q++)
