@@ -136,8 +136,8 @@ static void state_of(const struct gradients *g, int q, float out[2 * COUNT])
     assert_int_equal(wring_tensor_residual(g->tensor[q], out, COUNT), WRING_OK);
     memset(out + COUNT, 0, COUNT * sizeof(float));
     for (const struct wri_residual *owned = g->tensor[q]->owned; owned; owned = owned->next)
-        for (size_t i = owned->begin; i < owned->end; i++)
-            out[COUNT + i] += owned->generation[owned->current][i - owned->begin];
+        wri_residual_widen(owned, owned->current, owned->begin, owned->end - owned->begin,
+                           out + COUNT + owned->begin);
 }
 
 /* Everything that was put in was either delivered or is still in a residual: sums over all elements

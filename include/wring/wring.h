@@ -278,6 +278,7 @@ typedef struct wring_tensor_options {
     size_t size;              /* sizeof(wring_tensor_options) */
     const wring_codec *codec; /* NULL: the communicator's; must outlive the tensor */
     bool device;              /* its gradients, and its state, are in device memory */
+    bool single; /* half the state: a step that does not count resets it, with a warning */
 } wring_tensor_options;
 #define WRING_TENSOR_OPTIONS_INIT {.size = sizeof(wring_tensor_options)}
 

@@ -15,6 +15,8 @@
 static const struct wring_codec_ops *const registry[] = {
 #define WRING_CODEC(name, place) &wri_codec_##name,
 #include "codec/codecs.def"
+
+#define RESIDUAL_BLOCK 32 /* elements with 8 bits that share an exponent */
 #undef WRING_CODEC
 };
 
@@ -73,8 +75,12 @@ bool wri_codec_whole_unit(const wring_codec *codec)
 
 size_t wri_codec_unit(const wring_codec *codec, size_t count)
 {
-    size_t unit = wri_codec_whole_unit(codec) ? count : declared_unit(codec);
-    return unit > 0 ? unit : 1;
+    if (wri_codec_whole_unit(codec))
+        return count > 0 ? count : 1;
+    size_t declared = declared_unit(codec), unit = declared;
+    while (codec->residual_bits == 8 && unit % RESIDUAL_BLOCK != 0)
+        unit += declared;
+    return unit;
 }
 
 wring_status wri_codec_accepts(const wring_codec *codec, wring_dtype dtype, wring_op op)

@@ -17,8 +17,9 @@ struct wring_codec {
     struct wring_stage stage[WRI_STAGES_MAX];
     size_t nstages;
     bool feedback;
-    float beta; /* weight of the residual */
-    bool exact; /* codec none: every type, bytes as they are */
+    float beta;        /* weight of the residual */
+    int residual_bits; /* of an element of it: 8, 16 or 32 */
+    bool exact;        /* codec none: every type, bytes as they are */
 };
 
 /* The INDEX-th stage of the registry, NULL past the end; and by name of LENGTH characters. */

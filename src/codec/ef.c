@@ -11,6 +11,10 @@
 
 static const struct wring_param params[] = {
     {.name = "beta", .help = "weight of the residual", .def = 1, .min = 0, .max = 1},
+    {.name = "bits",
+     .help = "of an element of the residual in memory, on the host",
+     .choices = "8 16 32",
+     .def = 2},
 };
 
 const struct wring_codec_ops wri_codec_ef = {

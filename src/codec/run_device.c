@@ -13,6 +13,8 @@ size_t wri_codec_device_scratch_nbytes(const wring_codec *codec, const struct wr
 wring_status wri_codec_on_device(const wring_codec *codec, const struct wri_device *device)
 {
     wring_status status = device->supports(&codec->stage[0]);
+    if (codec->feedback && codec->residual_bits < 32)
+        status = wri_fail(WRING_E_UNSUPPORTED, "on a device residuals have 32 bits");
     return status == WRING_OK ? status : wri_fail_context(status, "codec \"%s\"", codec->spec);
 }
 

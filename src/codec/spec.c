@@ -195,6 +195,7 @@ static void append(struct wring_codec *codec, const struct wring_stage *stage)
     if (stage->ops->order == WRING_ORDER_FEEDBACK) {
         codec->feedback = true;
         codec->beta = (float)stage->param[0];
+        codec->residual_bits = 8 << (int)stage->param[1];
         return;
     }
     codec->stage[codec->nstages++] = *stage;

@@ -52,6 +52,7 @@ struct wri_piece {
     struct wri_transfer *transfer; /* in flight: ntransfers of at most ntransfers_max */
     size_t ntransfers;
     void *accumulator, *scratch;
+    float *residual;           /* of a run, widened; NULL: residuals are float32 */
     void *stream, *drained;    /* of a call on a device: the order of its steps, and an event */
     struct wri_verdict *found; /* pinned: what the device had found when the piece last asked */
 };

@@ -30,12 +30,14 @@ static struct wri_place place_of(const wring_request *request, const struct wri_
                               (uint32_t)(step - request->step) + 1};
 }
 
-/* Which residual and which random numbers the run is encoded with. */
-static void set_state(const wring_request *request, const struct wring_step *step,
-                      const struct wri_run *run, struct wri_encode_run *encode)
+/* Which residual and which random numbers the run is encoded with. A narrow residual is widened into
+ * the piece's memory, and returned, to be narrowed afterwards. */
+static struct wri_residual *set_state(const wring_request *request, const struct wri_piece *piece,
+                                      const struct wring_step *step, const struct wri_run *run,
+                                      struct wri_encode_run *encode)
 {
     const wring_segment *segment = &request->segment[run->segment];
-    const wring_tensor *tensor = segment->tensor;
+    wring_tensor *tensor = segment->tensor;
     bool owner = step->buffer == WRING_BUFFER_ACCUMULATOR;
     encode->first = segment->offset + run->begin;
     encode->random = (struct wring_random_key){
@@ -44,16 +46,24 @@ static void set_state(const wring_request *request, const struct wring_step *ste
         .step = tensor ? tensor->step : request->frame.operation,
         .rank = (uint32_t)request->comm->rank | (owner ? 0x80000000u : 0)};
     if (tensor == NULL)
-        return;
+        return NULL;
     if (request->device != NULL)
         encode->step = tensor->step_on_device;
     bool local = step->flags & WRING_STEP_LOCAL_RESIDUAL;
     if (!encode->codec->feedback || !(local || step->flags & WRING_STEP_OWNER_RESIDUAL))
-        return;
-    const struct wri_residual *residual =
-        local ? &tensor->local : request->change[run->segment].owned;
-    wri_residual_at(residual, encode->first, &encode->residual_in, &encode->residual_out);
-    encode->current = residual ? residual->on_device : NULL;
+        return NULL;
+    struct wri_residual *residual = local ? &tensor->local : request->change[run->segment].owned;
+    if (wri_residual_count(residual) == 0)
+        return NULL;
+    encode->current = residual->on_device;
+    if (residual->bits == 32) {
+        encode->residual_in = wri_residual_at(residual, residual->current, encode->first);
+        encode->residual_out = wri_residual_at(residual, !residual->current, encode->first);
+        return NULL;
+    }
+    wri_residual_widen(residual, residual->current, encode->first, run->count, piece->residual);
+    encode->residual_in = encode->residual_out = piece->residual;
+    return residual;
 }
 
 static bool must_scale(const wring_request *request, const struct wring_step *step)
@@ -87,8 +97,10 @@ wring_status wri_exec_encode(wring_request *request, struct wri_piece *piece,
                                       .scratch = piece->scratch,
                                       .place = place_of(request, piece, step),
                                       .divisor = divisor_of(request, step)};
-        set_state(request, step, &run, &call);
+        struct wri_residual *narrow = set_state(request, piece, step, &run, &call);
         WRI_TRY(wri_codec_encode_run(&call));
+        if (narrow != NULL)
+            wri_residual_narrow(narrow, !narrow->current, call.first, run.count, piece->residual);
         request->nonfinite |= call.nonfinite;
         dst += wri_codec_nbytes(call.codec, call.dtype, run.count);
     }

@@ -124,7 +124,7 @@ static wring_status hand_over(wring_tensor *tensor, const double *sum, wring_sta
     float *values;
     double mass = mass_of(sum, tensor->count);
     drop_owned(tensor);
-    if (tensor->local.generation[0] == NULL) {
+    if (wri_residual_count(&tensor->local) == 0) {
         report->ndropped += mass > 0;
         report->dropped += mass;
         return WRING_OK;
@@ -160,7 +160,7 @@ static bool fits(const wring_tensor *tensor, const struct wri_record *record)
 {
     return strlen(tensor->codec->spec) == record->head.spec_nbytes &&
            memcmp(tensor->codec->spec, record->spec, record->head.spec_nbytes) == 0 &&
-           (record->local != NULL) == (tensor->local.generation[0] != NULL);
+           (record->local != NULL) == (wri_residual_count(&tensor->local) > 0);
 }
 
 static wring_status load_sum(wring_tensor *tensor, const struct states *states,
@@ -262,7 +262,7 @@ wring_status wri_state_load(wring_comm *comm, const void *const *states, const s
 /* The tensor has a residual of its own if its codec has feedback. */
 static wring_status fit_local(wring_tensor *tensor, const wring_codec *codec)
 {
-    if (codec->feedback && tensor->local.generation[0] == NULL && tensor->count > 0)
+    if (codec->feedback && wri_residual_count(&tensor->local) == 0 && tensor->count > 0)
         return wri_residual_open(tensor, 0, tensor->count, &tensor->local);
     if (!codec->feedback)
         wri_residual_close(tensor, &tensor->local);

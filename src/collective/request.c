@@ -106,6 +106,7 @@ wring_dtype wri_step_dtype(const wring_request *request, const struct wring_step
 /* What the largest (shard, piece) needs. */
 struct extent {
     size_t count, payload, scratch;
+    size_t run; /* elements that are encoded at a time */
 };
 
 /* Working memory of a run's codec. */
@@ -119,7 +120,7 @@ static size_t scratch_of(const wring_request *request, size_t count)
 static struct extent largest_range(const wring_request *request)
 {
     const struct wri_layout *layout = &request->layout;
-    struct extent most = {0, 0, 0};
+    struct extent most = {0};
     for (size_t s = 0; s < layout->nshards; s++)
         for (size_t p = 0; p < layout->npieces; p++) {
             size_t count = 0, payload = 0;
@@ -129,6 +130,7 @@ static struct extent largest_range(const wring_request *request)
                 size_t own = wri_codec_nbytes(layout->codec, request->dtype, run.count);
                 size_t partial = wri_codec_nbytes(layout->codec, request->acc_dtype, run.count);
                 count += run.count;
+                most.run = run.count > most.run ? run.count : most.run;
                 payload += own > partial ? own : partial;
                 most.scratch = scratch > most.scratch ? scratch : most.scratch;
             }
@@ -167,6 +169,8 @@ static void take_piece(wring_request *request, struct wri_arena *buffers, const 
         take_slot(request, buffers, slot_nbytes, slot ? &slot[j] : NULL);
     void *accumulator = wri_arena_take(work, most->count, wring_dtype_size(request->acc_dtype));
     void *scratch = wri_arena_take(work, most->scratch, 1);
+    bool narrow = request->plan.codec->feedback && request->plan.codec->residual_bits < 32;
+    float *residual = narrow ? wri_arena_take(host, most->run, sizeof(*residual)) : NULL;
     void *found = request->device
                       ? wri_arena_take(&buffers[WRI_MEMORY_PINNED], 1, sizeof(struct wri_verdict))
                       : NULL;
@@ -175,6 +179,7 @@ static void take_piece(wring_request *request, struct wri_arena *buffers, const 
                                     .transfer = transfer,
                                     .accumulator = accumulator,
                                     .scratch = scratch,
+                                    .residual = residual,
                                     .found = found};
 }
 
@@ -529,6 +534,8 @@ void wri_request_finish(wring_request *request, wring_status status)
         count_calls(request, -1);
     if (status == WRING_OK && ran)
         status = commit(request);
+    if (ran && (status != WRING_OK || request->nonfinite))
+        wri_state_abandon(request->change, request->nsegments);
     if (request->transaction != NULL && ran)
         wri_step_leave(request->transaction, request->change, request->nsegments, status,
                        request->nonfinite);

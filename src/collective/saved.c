@@ -25,6 +25,7 @@
 #define MAGIC "WRINGST1"
 #define VERSION 1u
 #define TENSOR_NBYTES 36
+#define STEP (8 * WRI_RESIDUAL_BLOCK) /* elements on the stack at a time */
 #define FLAGS (WRI_SAVED_LOCAL | WRI_SAVED_MEAN)
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are copied as they lie");
@@ -46,11 +47,6 @@ static uint64_t hash_of(const void *bytes, size_t nbytes)
 
 /* ---- residuals to and from host memory ------------------------------------------------------- */
 
-static size_t length_of(const struct wri_residual *residual)
-{
-    return residual->generation[0] ? residual->end - residual->begin : 0;
-}
-
 static wring_status copy_and_wait(const wring_tensor *tensor, void *dst, const void *src,
                                   size_t nbytes)
 {
@@ -59,28 +55,52 @@ static wring_status copy_and_wait(const wring_tensor *tensor, void *dst, const v
     return tensor->device->host ? WRING_OK : tensor->device->stream_wait(stream);
 }
 
+/* The bytes of a state are not aligned. */
+static void widen_unaligned(const struct wri_residual *residual, size_t count, void *dst)
+{
+    float values[STEP];
+    for (size_t i = 0; i < count; i += STEP) {
+        size_t n = wri_min(STEP, count - i);
+        wri_residual_widen(residual, residual->current, residual->begin + i, n, values);
+        memcpy((char *)dst + i * sizeof(float), values, n * sizeof(float));
+    }
+}
+
+static void narrow_unaligned(struct wri_residual *residual, size_t count, const void *src)
+{
+    float values[STEP];
+    for (size_t i = 0; i < count; i += STEP) {
+        size_t n = wri_min(STEP, count - i);
+        memcpy(values, (const char *)src + i * sizeof(float), n * sizeof(float));
+        wri_residual_narrow(residual, residual->current, residual->begin + i, n, values);
+    }
+}
+
 wring_status wri_residual_get(const wring_tensor *tensor, const struct wri_residual *residual,
                               void *dst)
 {
-    uint32_t current = (uint32_t)residual->current;
-    if (length_of(residual) == 0)
+    uint32_t current;
+    size_t count = wri_residual_count(residual);
+    if (residual->on_device == NULL) {
+        widen_unaligned(residual, count, dst);
         return WRING_OK;
-    if (residual->on_device != NULL)
-        WRI_TRY(copy_and_wait(tensor, &current, residual->on_device, sizeof(current)));
-    return copy_and_wait(tensor, dst, residual->generation[current & 1],
-                         length_of(residual) * sizeof(float));
+    }
+    WRI_TRY(copy_and_wait(tensor, &current, residual->on_device, sizeof(current)));
+    return copy_and_wait(tensor, dst, residual->generation[current & 1], count * sizeof(float));
 }
 
 wring_status wri_residual_put(const wring_tensor *tensor, struct wri_residual *residual,
                               const void *src)
 {
-    uint32_t current = 0;
+    static const uint32_t first;
+    size_t count = wri_residual_count(residual);
     residual->current = 0;
-    if (length_of(residual) == 0)
+    if (residual->on_device == NULL) {
+        narrow_unaligned(residual, count, src);
         return WRING_OK;
-    if (residual->on_device != NULL)
-        WRI_TRY(copy_and_wait(tensor, residual->on_device, &current, sizeof(current)));
-    return copy_and_wait(tensor, residual->generation[0], src, length_of(residual) * sizeof(float));
+    }
+    WRI_TRY(copy_and_wait(tensor, residual->on_device, &first, sizeof(first)));
+    return copy_and_wait(tensor, residual->generation[0], src, count * sizeof(float));
 }
 
 static wring_status step_get(const wring_tensor *tensor, uint64_t *step_out)
@@ -105,9 +125,9 @@ wring_status wri_state_check_idle(const wring_tensor *tensor)
 static size_t saved_nbytes(const wring_tensor *tensor)
 {
     size_t nbytes = TENSOR_NBYTES + strlen(tensor->name) + strlen(tensor->codec->spec);
-    nbytes += length_of(&tensor->local) * sizeof(float);
+    nbytes += wri_residual_count(&tensor->local) * sizeof(float);
     for (const struct wri_residual *owned = tensor->owned; owned; owned = owned->next)
-        nbytes += sizeof(struct wri_owned_head) + length_of(owned) * sizeof(float);
+        nbytes += sizeof(struct wri_owned_head) + wri_residual_count(owned) * sizeof(float);
     return nbytes;
 }
 
@@ -121,7 +141,7 @@ static wring_status save_residual(const wring_tensor *tensor, const struct wri_r
                                   unsigned char **at)
 {
     WRI_TRY(wri_residual_get(tensor, residual, *at));
-    *at += length_of(residual) * sizeof(float);
+    *at += wri_residual_count(residual) * sizeof(float);
     return WRING_OK;
 }
 
@@ -129,8 +149,9 @@ static wring_status save_tensor(const wring_tensor *tensor, unsigned char **at)
 {
     struct wri_saved_head head = {.count = tensor->count,
                                   .dtype = tensor->dtype,
-                                  .flags = (length_of(&tensor->local) ? WRI_SAVED_LOCAL : 0) |
-                                           (tensor->mean ? WRI_SAVED_MEAN : 0),
+                                  .flags =
+                                      (wri_residual_count(&tensor->local) ? WRI_SAVED_LOCAL : 0) |
+                                      (tensor->mean ? WRI_SAVED_MEAN : 0),
                                   .name_nbytes = (uint32_t)strlen(tensor->name),
                                   .spec_nbytes = (uint32_t)strlen(tensor->codec->spec)};
     for (const struct wri_residual *owned = tensor->owned; owned; owned = owned->next)

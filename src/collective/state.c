@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Residuals, their two generations, and the commit; see state.h. */
+/* Residuals of tensors, and the commit; see state.h. */
 #include "collective/state.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
-
-#include <string.h>
+#include "codec/codec.h"
 
 #define COMMITS 64 /* of a launch */
 
-/* A block holds both generations and, on a device, the word that tells which counts. */
+/* A block holds the generations and, on a device, the word that tells which counts. */
 wring_status wri_residual_open(const wring_tensor *tensor, size_t begin, size_t end,
                                struct wri_residual *residual)
 {
     const struct wri_device *device = tensor->device;
+    int bits = tensor->codec->residual_bits;
+    size_t each = wri_round_up(wri_residual_nbytes(bits, end - begin), sizeof(uint32_t));
+    size_t nbytes = (tensor->single ? 1 : 2) * each + sizeof(uint32_t);
     void *stream = tensor->comm->lane.stream, *block;
-    size_t n = end - begin, nbytes = 2 * n * sizeof(float) + sizeof(uint32_t);
     WRI_TRY(device->alloc(device, stream, nbytes, &block));
     wring_status status = WRING_OK;
     if (!device->host) /* its memory comes zeroed */
@@ -24,31 +26,19 @@ wring_status wri_residual_open(const wring_tensor *tensor, size_t begin, size_t 
         device->free(device, stream, block);
         return status;
     }
-    float *first = block;
-    *residual = (struct wri_residual){.generation = {first, first + n}, .begin = begin, .end = end};
+    char *first = block, *other = tensor->single ? first : first + each;
+    *residual = (struct wri_residual){
+        .generation = {first, other}, .bits = bits, .begin = begin, .end = end};
     if (!device->host)
-        residual->on_device = (uint32_t *)(first + 2 * n);
+        residual->on_device = (uint32_t *)(other + each);
     return WRING_OK;
 }
 
 void wri_residual_close(const wring_tensor *tensor, struct wri_residual *residual)
 {
-    float *block = residual->generation[0] < residual->generation[1] ? residual->generation[0]
-                                                                     : residual->generation[1];
-    tensor->device->free(tensor->device, tensor->comm->lane.stream, block);
+    char *one = residual->generation[0], *other = residual->generation[1];
+    tensor->device->free(tensor->device, tensor->comm->lane.stream, one < other ? one : other);
     *residual = (struct wri_residual){0};
-}
-
-void wri_residual_at(const struct wri_residual *residual, size_t index, const float **in_out,
-                     float **out_out)
-{
-    if (residual == NULL || residual->generation[0] == NULL) {
-        *in_out = NULL;
-        *out_out = NULL;
-        return;
-    }
-    *in_out = residual->generation[residual->current] + (index - residual->begin);
-    *out_out = residual->generation[!residual->current] + (index - residual->begin);
 }
 
 wring_status wri_residual_own(wring_tensor *tensor, size_t begin, size_t end, float weight,
@@ -82,42 +72,16 @@ static bool is_stale(const struct wri_change *change, const struct wri_residual 
            change->offset < owned->end;
 }
 
-/* The generations of [begin, end) change places: by a word if that is all there is. */
-static void exchange(struct wri_residual *residual, size_t begin, size_t end)
-{
-    if (residual == NULL || residual->generation[0] == NULL || begin == end)
-        return;
-    if (begin <= residual->begin && residual->end <= end) {
-        residual->current = !residual->current;
-        return;
-    }
-    float *one = residual->generation[0], *other = residual->generation[1];
-    for (size_t i = begin - residual->begin; i < end - residual->begin; i++) {
-        float was = one[i];
-        one[i] = other[i];
-        other[i] = was;
-    }
-}
-
-static void fold_here(struct wri_residual *local, struct wri_residual *owned)
-{
-    float *to = local->generation[local->current] + owned->begin;
-    float *from = owned->generation[owned->current];
-    for (size_t i = 0; i < owned->end - owned->begin; i++) {
-        to[i] += owned->weight * from[i];
-        from[i] = 0;
-    }
-}
-
 static void exchange_on_host(const struct wri_change *change, size_t n, uint64_t by)
 {
     for (size_t i = 0; i < n; i++) {
         if (change[i].tensor == NULL)
             continue;
         change[i].tensor->step += by;
-        exchange(&change[i].tensor->local, change[i].offset, change[i].offset + change[i].count);
+        wri_residual_exchange(&change[i].tensor->local, change[i].offset,
+                              change[i].offset + change[i].count);
         if (change[i].owned != NULL)
-            exchange(change[i].owned, change[i].owned->begin, change[i].owned->end);
+            wri_residual_exchange(change[i].owned, change[i].owned->begin, change[i].owned->end);
     }
 }
 
@@ -126,14 +90,14 @@ static void fold_on_host(const struct wri_change *change)
     struct wri_residual *local = &change->tensor->local;
     for (struct wri_residual *owned = change->tensor->owned; owned; owned = owned->next)
         if (is_stale(change, owned))
-            fold_here(local, owned);
+            wri_residual_fold(local, owned);
 }
 
 /* The same for one residual, as what the device is to do. */
 static struct wri_device_commit commit_of(const struct wri_residual *residual, size_t begin,
                                           size_t end)
 {
-    if (residual == NULL || residual->generation[0] == NULL)
+    if (wri_residual_count(residual) == 0)
         return (struct wri_device_commit){0};
     return (struct wri_device_commit){
         .current = residual->on_device,
@@ -148,10 +112,13 @@ static wring_status fold_on_device(const struct wri_change *change,
 {
     const struct wri_residual *local = &change->tensor->local;
     for (struct wri_residual *owned = change->tensor->owned; owned; owned = owned->next)
-        if (is_stale(change, owned))
-            WRI_TRY(change->tensor->device->fold(
-                local->generation, local->on_device, owned->begin, owned->generation,
-                owned->on_device, owned->end - owned->begin, owned->weight, verdict, stream));
+        if (is_stale(change, owned)) {
+            float *to[2] = {local->generation[0], local->generation[1]};
+            float *from[2] = {owned->generation[0], owned->generation[1]};
+            WRI_TRY(change->tensor->device->fold(to, local->on_device, owned->begin, from,
+                                                 owned->on_device, owned->end - owned->begin,
+                                                 owned->weight, verdict, stream));
+        }
     return WRING_OK;
 }
 
@@ -202,12 +169,30 @@ wring_status wri_state_undo(wring_comm *comm, const struct wri_change *change, s
 
 bool wri_state_moves(const struct wri_change *change, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        if (change[i].tensor && change[i].tensor->single)
+            return true;
         for (const struct wri_residual *owned = change[i].tensor ? change[i].tensor->owned : NULL;
              owned; owned = owned->next)
             if (is_stale(&change[i], owned))
                 return true;
+    }
     return false;
+}
+
+void wri_state_abandon(const struct wri_change *change, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        wring_tensor *tensor = change[i].tensor;
+        if (tensor == NULL || !tensor->single)
+            continue;
+        tensor->resets++;
+        wri_log(WRING_LOG_WARN, "tensor '%s' keeps one generation of its residual: it was reset",
+                tensor->name);
+        wri_residual_reset(&tensor->local, change[i].offset, change[i].offset + change[i].count);
+        if (change[i].owned != NULL)
+            wri_residual_reset(change[i].owned, change[i].owned->begin, change[i].owned->end);
+    }
 }
 
 void wri_residual_drop(wring_tensor *tensor, struct wri_residual **link)

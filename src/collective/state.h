@@ -8,18 +8,7 @@
 #define WRI_COLLECTIVE_STATE_H
 
 #include "collective/comm.h"
-
-/* Error of elements [begin, end) of the tensor that was not sent yet; generation[current]
- * counts. */
-struct wri_residual {
-    struct wri_residual *next; /* of those that a tensor keeps as an owner */
-    float *generation[2];
-    int current;
-    size_t begin, end;
-    uint32_t *on_device; /* what stands for `current` there; NULL: the host */
-    float weight;        /* units of a rank's own residual in one of it */
-    int calls;           /* unfinished ones that write it as an owner's */
-};
+#include "collective/residual.h"
 
 struct wring_tensor {
     wring_tensor *next; /* in the communicator's list */
@@ -38,9 +27,11 @@ struct wring_tensor {
     uint64_t marked;                 /* by the last call that was looked at: comm->checked */
     int calls;                       /* that are not finished */
     bool mean;                       /* the last call was an average */
-    struct wri_step *listed;         /* the step that has changes of it, to commit or to undo */
-    const char *algorithm, *reason;  /* of the last call, for explain; NULL before */
-    uint64_t wire_nbytes;            /* of the last call, all its tensors together */
+    bool single; /* has one generation: what is not committed is lost, and state is reset */
+    int resets;  /* how often that was */
+    struct wri_step *listed;        /* the step that has changes of it, to commit or to undo */
+    const char *algorithm, *reason; /* of the last call, for explain; NULL before */
+    uint64_t wire_nbytes;           /* of the last call, all its tensors together */
 };
 
 /* What a call changes of a tensor, if it is committed. */
@@ -54,10 +45,6 @@ struct wri_change {
 wring_status wri_residual_open(const wring_tensor *tensor, size_t begin, size_t end,
                                struct wri_residual *residual);
 void wri_residual_close(const wring_tensor *tensor, struct wri_residual *residual);
-
-/* Where a call reads and writes the residual of element `index`; NULL, NULL without one. */
-void wri_residual_at(const struct wri_residual *residual, size_t index, const float **in_out,
-                     float **out_out);
 
 /* What this rank keeps as the owner of the reduced range [begin, end) of TENSOR; made if there is
  * none, NULL for an empty range. */
@@ -78,6 +65,9 @@ wring_status wri_state_undo(wring_comm *comm, const struct wri_change *change, s
 
 /* After the commit has been done: free what it has emptied. */
 void wri_state_sweep(const struct wri_change *change, size_t n);
+
+/* What these changes were is not committed: tensors with a single generation start from zero. */
+void wri_state_abandon(const struct wri_change *change, size_t n);
 
 /* End a residual of the list that LINK is in; and all that the tensor has. */
 void wri_residual_drop(wring_tensor *tensor, struct wri_residual **link);

@@ -30,6 +30,9 @@ static wring_status move_there(wring_tensor *tensor)
     const struct wri_device *device = comm->lane.device;
     void *block;
     WRI_TRY(wri_codec_on_device(tensor->codec, device));
+    if (tensor->single)
+        WRI_FAIL(WRING_E_UNSUPPORTED, "tensor '%s': on a device residuals have two generations",
+                 tensor->name);
     WRI_TRY(device->alloc(device, comm->lane.stream, sizeof(*tensor->step_on_device), &block));
     tensor->device = device;
     tensor->step_on_device = block;
@@ -80,6 +83,7 @@ wring_status wri_tensor_create(wring_comm *comm, const char *name, wring_dtype d
     tensor->codec = codec;
     tensor->id = wri_hash(name, strlen(name), 0);
     tensor->device = &wri_device_host;
+    tensor->single = options && options->single;
     status = wri_strdup(name, &tensor->name);
     if (status == WRING_OK)
         status = open_state(tensor, options && options->device);
@@ -150,12 +154,18 @@ size_t wri_tensor_count(const wring_tensor *tensor)
     return tensor->count;
 }
 
+static size_t residual_nbytes(const wring_tensor *tensor, const struct wri_residual *residual)
+{
+    return (tensor->single ? 1 : 2) *
+           wri_residual_nbytes(residual->bits, wri_residual_count(residual));
+}
+
 size_t wri_tensor_state_nbytes(const wring_tensor *tensor)
 {
-    size_t elements = tensor->local.end - tensor->local.begin;
+    size_t nbytes = residual_nbytes(tensor, &tensor->local);
     for (const struct wri_residual *owned = tensor->owned; owned != NULL; owned = owned->next)
-        elements += owned->end - owned->begin;
-    return 2 * elements * sizeof(float);
+        nbytes += residual_nbytes(tensor, owned);
+    return nbytes;
 }
 
 const wring_codec *wri_tensor_codec(const wring_tensor *tensor)
@@ -202,6 +212,10 @@ wring_status wri_tensor_explain(wring_comm *comm, char **text_out)
         if (tensor->algorithm != NULL)
             fprintf(out, "; last sent by %s (%s), %llu bytes with its bucket", tensor->algorithm,
                     tensor->reason, (unsigned long long)tensor->wire_nbytes);
+        if (tensor->resets == 1)
+            fprintf(out, "; reset once");
+        else if (tensor->resets > 1)
+            fprintf(out, "; reset %d times", tensor->resets);
         fputc('\n', out);
     }
     pthread_mutex_unlock(&comm->context->lock);

@@ -156,6 +156,7 @@ wring_status wri_step_commit(struct wri_step *step, bool *committed_out)
 
 void wri_step_rollback(struct wri_step *step)
 {
+    wri_state_abandon(step->change, step->n);
     clear(step);
     step->open = false;
 }
