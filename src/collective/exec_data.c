@@ -30,8 +30,8 @@ static struct wri_place place_of(const wring_request *request, const struct wri_
                               (uint32_t)(step - request->step) + 1};
 }
 
-/* Which residual and which random numbers the run is encoded with. A narrow residual is widened into
- * the piece's memory, and returned, to be narrowed afterwards. */
+/* Which residual and which random numbers the run is encoded with. A narrow residual is widened
+ * into the piece's memory, and returned, to be narrowed afterwards. */
 static struct wri_residual *set_state(const wring_request *request, const struct wri_piece *piece,
                                       const struct wring_step *step, const struct wri_run *run,
                                       struct wri_encode_run *encode)

@@ -4,7 +4,8 @@
  * power of two for every 32 elements, as the codec's `ef:bits` says. Narrow ones are widened and
  * narrowed on the way into and out of the codec, on the host only.
  *
- *     8 bits:  | exponent e | 32 codes |  33 bytes, value = code * 2^e, e the least with |code| < 128
+ *     8 bits:  | exponent e | 32 codes |  33 bytes
+ *              value = code * 2^e, e the least with |code| < 128
  *
  * Narrowing what was widened gives the same bytes. Its error is at most 1/127 of the largest value
  * of the 32, for bfloat16 2^-9 of the value (the residual of the LoCo codec: arXiv 2407.04480).
