@@ -34,7 +34,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < NCOMMANDS; i++)
         if (strcmp(name, commands[i].name) == 0) {
             if (commands[i].group)
-                spawn_if_asked(argc, argv);
+                spawn_if_asked(argc, argv, false);
             char full_name[64];
             snprintf(full_name, sizeof full_name, "wring-bench %s", name);
             argv[1] = full_name;

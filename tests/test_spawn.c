@@ -199,7 +199,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_failed_rank_ends_the_group),
         cmocka_unit_test(no_rank_outlives_the_launcher),
     };
-    spawn_if_asked(argc, argv);
+    spawn_if_asked(argc, argv, false);
     if (argc == 3 && strcmp(argv[1], "--act") == 0)
         return act(argv[2]);
     return cmocka_run_group_tests_name("spawn", tests, NULL, NULL);

@@ -15,6 +15,7 @@ refused() {
     [ ! -s "$work/out" ] || fail "$* prints to standard output: $(cat "$work/out")"
 }
 
+refused '/nonexistent/cp: No such file' --checkpoint /nonexistent/cp --steps 1
 refused 'mlp, cnn, gpt' --model resnet
 refused 'int9' --codec int9
 refused 'int9' --codec int9 --spawn 2
@@ -33,6 +34,9 @@ refused 'float32, bfloat16, float16' --grad-dtype float8
 refused '\--loss-scale' --loss-scale much
 refused '\--scale-window' --scale-window 0
 refused 'diverged' --poison 2 --spawn 2
+refused '\--checkpoint DIR' --resume
+refused '\--checkpoint DIR' --checkpoint-every 5
+refused 'exit, shrink' --on-failure pray
 refused 'exclude' --epochs 1
 refused 'surplus' surplus
 refused '\--log' --log /nonexistent/log.jsonl
@@ -78,6 +82,6 @@ refused "$labels.*longer" --data "$work/data"
 
 "$train" --help >"$work/help" || fail "--help ended with status $?"
 for option in model data codec algorithm optimizer lr momentum weight-decay batch accumulate epochs steps \
-    warmup schedule seed clip grad-dtype loss-scale scale-window log json spawn eval-every; do
+    warmup schedule seed checkpoint checkpoint-every resume on-failure clip grad-dtype loss-scale scale-window log json spawn eval-every; do
     grep -q -- "--$option" "$work/help" || fail "--help does not tell of --$option"
 done

@@ -40,6 +40,7 @@ static const char *const foreign_variables[] = {
 struct launcher {
     int nranks, alive;
     pid_t *child; /* by rank; 0 once it has ended */
+    bool outlive; /* a rank that was killed does not end the others */
     int worst;    /* exit status so far */
     int listen_fd, port;
     char secret[65];
@@ -164,6 +165,8 @@ static void note_end(struct launcher *launcher, int rank, int wait_status)
     if (killed && launcher->ended_s == 0)
         fprintf(stderr, "%s: rank %d was ended by signal %d (%s)\n", program_invocation_short_name,
                 rank, WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+    if (launcher->outlive && killed && WTERMSIG(wait_status) == SIGKILL && launcher->alive > 0)
+        return;
     /* What the launcher ended itself is a consequence, not the cause. */
     if (status > launcher->worst && launcher->ended_s == 0)
         launcher->worst = status;
@@ -206,10 +209,10 @@ static void supervise(struct launcher *launcher)
     }
 }
 
-void spawn_if_asked(int argc, char **argv)
+void spawn_if_asked(int argc, char **argv, bool outlive)
 {
     static const int signals[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-    struct launcher launcher = {.parent = getpid()};
+    struct launcher launcher = {.parent = getpid(), .outlive = outlive};
     char **rest = must_alloc((size_t)argc + 1, sizeof *rest);
     launcher.nranks = take_option(argc, argv, rest);
     if (launcher.nranks == 0) {

@@ -35,13 +35,13 @@ int main(int argc, char **argv)
         die("--grad-dtype %s: not there on device %s; leave it away, and take a codec of 16 bits",
             precision_names[options.precision], ops->name);
     if (options.spawn) {
-        spawn_if_asked(argc, argv);
+        spawn_if_asked(argc, argv, options.shrink);
         die("--spawn cannot be abbreviated");
     }
 
     struct sync sync;
     struct device *device = device_open(ops, sync_local_rank());
-    sync_open(&sync, codec, algorithm);
+    sync_open(&sync, codec, algorithm, options.shrink);
     openblas_set_num_threads(blas_threads(sync.local_nranks));
 
     struct summary summary = {.model = model_names[options.model],
@@ -55,6 +55,8 @@ int main(int argc, char **argv)
     ops->close(device); /* after wring, which knows its stream */
     free(codec);
     free(algorithm);
+    if (summary.unsaved)
+        die("the last checkpoint could not be written");
     if (!summary.replicas_equal)
         die("the replicas differ: please report this, with the command line and the digests");
     return 0;

@@ -226,17 +226,6 @@ void model_backward(struct model *model, size_t count, const uint8_t *labels, fl
     }
 }
 
-double model_gradient_norm(const struct model *model)
-{
-    float *grads = must_alloc(model->count, sizeof *grads);
-    double squares = 0;
-    model->device->ops->get(model->device, grads, model->grads, model->count * sizeof *grads);
-    for (size_t i = 0; i < model->count; i++)
-        squares += (double)grads[i] * (double)grads[i];
-    free(grads);
-    return sqrt(squares);
-}
-
 uint64_t model_digest(const struct model *model)
 {
     size_t nbytes = model->count * sizeof(float);

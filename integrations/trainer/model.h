@@ -58,9 +58,6 @@ typedef void (*model_ready_fn)(void *arg, int index);
 void model_backward(struct model *model, size_t count, const uint8_t *labels, float scale,
                     struct score *score, model_ready_fn ready, void *arg);
 
-/* The Euclidean norm of all gradients. */
-double model_gradient_norm(const struct model *model);
-
 /* XXH3 of all parameters: equal on all ranks of a healthy run. */
 uint64_t model_digest(const struct model *model);
 

@@ -35,7 +35,11 @@ enum key {
     KEY_PRECISION,
     KEY_SCALE,
     KEY_WINDOW,
-    KEY_POISON
+    KEY_POISON,
+    KEY_CHECKPOINT,
+    KEY_CHECKPOINT_EVERY,
+    KEY_RESUME,
+    KEY_FAILURE
 };
 
 static const struct argp_option table[] = {
@@ -85,10 +89,23 @@ static const struct argp_option table[] = {
     {"algorithm", KEY_ALGORITHM, "A", 0,
      "direct, ring, allgather, or auto (default: setting WRING_ALGORITHM)", 3},
     {"spawn", KEY_SPAWN, "N", 0, "Run N processes on this machine, without a launcher", 3},
-    {NULL, 0, NULL, 0, "What is reported:", 4},
-    {"log", KEY_LOG, "FILE", 0, "Write each step and evaluation to FILE as a line of JSON", 4},
-    {"json", KEY_JSON, NULL, 0, "Print the summary as one JSON object", 4},
-    {"eval-every", KEY_EVAL, "N", 0, "Evaluate every N steps (default: once per epoch)", 4},
+    {NULL, 0, NULL, 0, "What outlives a failure:", 4},
+    {"checkpoint", KEY_CHECKPOINT, "DIR", 0,
+     "Save all that training needs to go on in DIR, which rank 0 writes", 4},
+    {"checkpoint-every", KEY_CHECKPOINT_EVERY, "N", 0,
+     "Save every N steps (default: once per epoch), and at the end", 4},
+    {"resume", KEY_RESUME, NULL, 0,
+     "Go on from the checkpoint in DIR, if there is one: bit for bit as if never interrupted, if "
+     "options and number of ranks are the same",
+     4},
+    {"on-failure", KEY_FAILURE, "shrink|exit", 0,
+     "When ranks are lost: go on without them from the last step that all others have done, or end "
+     "(default)",
+     4},
+    {NULL, 0, NULL, 0, "What is reported:", 5},
+    {"log", KEY_LOG, "FILE", 0, "Write each step and evaluation to FILE as a line of JSON", 5},
+    {"json", KEY_JSON, NULL, 0, "Print the summary as one JSON object", 5},
+    {"eval-every", KEY_EVAL, "N", 0, "Evaluate every N steps (default: once per epoch)", 5},
     {0}};
 
 static error_t parse_model_and_reports(int key, char *arg, struct options *o)
@@ -129,7 +146,7 @@ static error_t parse_model_and_reports(int key, char *arg, struct options *o)
     }
 }
 
-static error_t parse_precision(int key, char *arg, struct options *o)
+static error_t parse_travel_and_failure(int key, char *arg, struct options *o)
 {
     switch (key) {
     case KEY_PRECISION:
@@ -142,6 +159,18 @@ static error_t parse_precision(int key, char *arg, struct options *o)
         return 0;
     case KEY_WINDOW:
         o->scaler.window = (size_t)parse_int("--scale-window", arg, 1, INT_MAX);
+        return 0;
+    case KEY_CHECKPOINT:
+        o->checkpoint = arg;
+        return 0;
+    case KEY_CHECKPOINT_EVERY:
+        o->checkpoint_every = (size_t)parse_int("--checkpoint-every", arg, 1, INT_MAX);
+        return 0;
+    case KEY_RESUME:
+        o->resume = true;
+        return 0;
+    case KEY_FAILURE:
+        o->shrink = parse_word("--on-failure", arg, (const char *const[]){"exit", "shrink", NULL});
         return 0;
     case KEY_POISON:
         o->poison = (size_t)parse_int("--poison", arg, 1, INT_MAX);
@@ -199,7 +228,7 @@ static error_t parse_one(int key, char *arg, struct argp_state *state)
         argp_error(state, "'%s': every argument is an option", arg);
     error_t status = parse_training(key, arg, o);
     if (status == ARGP_ERR_UNKNOWN)
-        status = parse_precision(key, arg, o);
+        status = parse_travel_and_failure(key, arg, o);
     return status == ARGP_ERR_UNKNOWN ? parse_model_and_reports(key, arg, o) : status;
 }
 
@@ -252,5 +281,7 @@ void options_parse(struct options *options, int argc, char **argv)
     argp_parse(&parser, argc, argv, 0, NULL, options);
     if (options->steps && options->epochs)
         die("--steps and --epochs exclude each other; give one");
+    if (!options->checkpoint && (options->checkpoint_every || options->resume))
+        die("--checkpoint-every and --resume need --checkpoint DIR");
     complete(options);
 }

@@ -22,6 +22,11 @@ struct options {
     double clip;              /* 0: gradients of any norm */
     enum precision precision; /* of gradients, as they travel */
     struct scaler scaler;
+    const char *checkpoint;  /* folder; NULL: none */
+    size_t checkpoint_every; /* steps; 0: once per epoch */
+    bool resume;
+    bool shrink; /* lost ranks do not end the run */
+
     size_t poison; /* the step (from 1) in which the last rank's gradients are infinite; 0: none */
     uint64_t seed;
 

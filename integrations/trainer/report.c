@@ -93,6 +93,34 @@ FILE *report_log_open(const char *path)
     return log;
 }
 
+/* Copy the lines of FROM to TO up to that of the first step after STEPS. */
+static void copy_lines(FILE *from, FILE *to, size_t steps)
+{
+    char *line = NULL;
+    size_t room = 0, step;
+    while (getline(&line, &room, from) > 0 && sscanf(line, "{\"step\": %zu", &step) == 1 &&
+           step <= steps)
+        fputs(line, to);
+    free(line);
+}
+
+FILE *report_log_reopen(const char *path, size_t steps)
+{
+    FILE *old = path ? fopen(path, "r") : NULL;
+    if (!old)
+        return report_log_open(path);
+    char *part;
+    if (asprintf(&part, "%s.part", path) < 0)
+        die("out of memory");
+    FILE *log = report_log_open(part);
+    copy_lines(old, log, steps);
+    fclose(old);
+    if (fflush(log) != 0 || rename(part, path) != 0)
+        die("--log %s: %s", path, strerror(errno));
+    free(part);
+    return log;
+}
+
 void report_log_close(FILE *log, const char *path)
 {
     if (log && (ferror(log) | fclose(log)))

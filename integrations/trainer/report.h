@@ -24,6 +24,7 @@ struct summary {
     bool replicas_equal;
     double loss_scale; /* after the last step */
     size_t steps_skipped;
+    bool unsaved; /* the last checkpoint could not be written; not printed */
 };
 
 /* One line of JSON, or four lines for people, on standard output. */
@@ -31,6 +32,10 @@ void report_summary(const struct summary *summary, bool json);
 
 /* Open the log; a NULL PATH gives NULL, to which all log calls are silent. Dies if it cannot. */
 FILE *report_log_open(const char *path);
+
+/* The same, to go on after the first STEPS steps that an earlier process wrote: lines of later
+ * steps are taken out. */
+FILE *report_log_reopen(const char *path, size_t steps);
 void report_log_close(FILE *log, const char *path);
 
 /* A step: its loss, and how it went. */
@@ -38,6 +43,7 @@ struct step_record {
     double lr, loss_scale;
     double norm; /* of the gradient, before it was clipped; NaN where nothing is clipped */
     uint64_t wire_nbytes;
+    size_t samples; /* of this rank */
 };
 void report_log_step(FILE *log, size_t step, double loss, const struct step_record *record);
 void report_log_evaluation(FILE *log, size_t step, double accuracy, double loss);

@@ -6,6 +6,8 @@
 #include "program.h"
 #include "setting.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,6 +17,20 @@ static void check(wring_status status, const char *doing)
 {
     if (status != WRING_OK)
         die("%s: %s (%s)", doing, wring_error_message(), wring_status_name(status));
+}
+
+/* The same, where a lost rank may be survived. True if all went well. */
+static bool try(struct sync *sync, wring_status status, const char *doing)
+{
+    bool lost =
+        status == WRING_E_PEER_LOST || status == WRING_E_TIMEOUT || status == WRING_E_ABORTED;
+    if (!sync->shrinks || !lost)
+        check(status, doing);
+    if (status == WRING_OK)
+        return true;
+    fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, doing, wring_error_message());
+    sync->failed = true;
+    return false;
 }
 
 static char *copy(const char *text)
@@ -125,16 +141,19 @@ static void open_control(struct sync *sync, wring_comm_options *options)
     options->allgather_arg = sync->control;
 }
 
-void sync_open(struct sync *sync, const char *codec, const char *algorithm)
+void sync_open(struct sync *sync, const char *codec, const char *algorithm, bool shrinks)
 {
     bool alone = is_alone();
-    *sync = (struct sync){0};
+    *sync = (struct sync){.shrinks = shrinks};
     check(wring_codec_create(codec, &sync->codec), "--codec");
+    sync->codec_text = copy(wring_codec_spec(sync->codec));
     wring_comm_options options = WRING_COMM_OPTIONS_INIT;
     options.codec = "none";
     options.algorithm = algorithm;
     if (!alone && !takes_host_memory())
         open_control(sync, &options);
+    if (shrinks && sync->control)
+        die("--on-failure shrink: not there on a transport of device memory; choose exit");
     sync->context = open_context(alone ? "self" : NULL);
     check(alone ? wring_comm_create_local(sync->context, 1, &options, &sync->comm)
                 : wring_comm_create(sync->context, &options, &sync->comm),
@@ -152,12 +171,45 @@ void sync_close(struct sync *sync)
     if (sync->narrow)
         sync->model->device->ops->free(sync->model->device, sync->narrow);
     wring_codec_destroy(sync->codec);
+    free(sync->codec_text);
     wring_comm_destroy(sync->comm);
     wring_context_destroy(sync->context);
     if (!sync->control_context)
         return;
     wring_comm_destroy(sync->control);
     wring_context_destroy(sync->control_context);
+}
+
+void sync_sum(struct sync *sync, double *values, size_t count)
+{
+    if (!sync->failed)
+        try(sync, wring_allreduce(sync->control, values, values, count, WRING_FLOAT64, WRING_SUM),
+            "summing over ranks");
+}
+
+/* Tell what has become of residuals, all ranks' together, unless every bit is back. */
+static void tell_residuals(struct sync *sync, const wring_state_report *report)
+{
+    double sums[4] = {(double)report->nrestored, (double)report->nhanded, (double)report->ndropped,
+                      report->dropped};
+    sync_sum(sync, sums, 4);
+    if (sync->rank == 0 && (sums[1] > 0 || sums[2] > 0))
+        fprintf(stderr,
+                "%s: residuals: %.0f restored, %.0f handed over with their sums preserved, %.0f "
+                "dropped (%g in all)\n",
+                program_invocation_short_name, sums[0], sums[1], sums[2], sums[3]);
+}
+
+/* What this rank kept before others were lost. */
+static void restore_own(struct sync *sync)
+{
+    wring_state_report report = {0};
+    const void *bytes = sync->kept;
+    check(wring_state_load(sync->comm, &bytes, &sync->kept_nbytes, 1, &report),
+          "restoring what wring kept");
+    tell_residuals(sync, &report);
+    free(sync->kept);
+    sync->kept = NULL;
 }
 
 static const wring_dtype dtypes[] = {WRING_FLOAT32, WRING_BFLOAT16, WRING_FLOAT16};
@@ -182,6 +234,7 @@ void sync_register(struct sync *sync, const struct model *model, size_t accumula
                    enum precision precision)
 {
     sync->model = model;
+    sync->accumulate = accumulate;
     sync->weighted = weighted;
     sync->precision = precision;
     if (precision != PRECISION_FLOAT32 && !sync->narrow)
@@ -195,31 +248,38 @@ void sync_register(struct sync *sync, const struct model *model, size_t accumula
     check(wring_scheduler_create(sync->comm, &options, &sync->scheduler), "creating the scheduler");
     for (int i = 0; i < model->nparameters; i++)
         add_parameter(sync, model->parameters[i]);
+    if (sync->kept)
+        restore_own(sync);
 }
 
 void sync_weigh(struct sync *sync, size_t count)
 {
-    if (!sync->weighted)
+    if (!sync->weighted || sync->failed)
         return;
-    check(wring_scheduler_weigh(sync->scheduler, (double)count), "weighing a micro-step");
+    if (!try(sync, wring_scheduler_weigh(sync->scheduler, (double)count), "weighing a micro-step"))
+        return;
     if (count == 0)
-        check(wring_scheduler_absent(sync->scheduler, WRING_ALL_PARAMS), "an empty micro-step");
+        try(sync, wring_scheduler_absent(sync->scheduler, WRING_ALL_PARAMS), "an empty micro-step");
 }
 
 void sync_ready(void *arg, int parameter)
 {
     struct sync *sync = arg;
     const struct parameter *p = sync->model->parameters[parameter];
+    if (sync->failed)
+        return;
     struct device *device = sync->model->device;
     if (sync->narrow)
         device->ops->narrow(device, sync->precision, p->count, p->grad, narrowed(sync, p));
-    check(wring_scheduler_ready(sync->scheduler, parameter), "sending a gradient");
+    try(sync, wring_scheduler_ready(sync->scheduler, parameter), "sending a gradient");
 }
 
 wring_result sync_finish(struct sync *sync, bool last)
 {
     wring_result result = {0};
-    check(wring_scheduler_finish(sync->scheduler, &result), "averaging gradients");
+    if (sync->failed ||
+        !try(sync, wring_scheduler_finish(sync->scheduler, &result), "averaging gradients"))
+        return result;
     const struct model *model = sync->model;
     if (last && sync->narrow)
         model->device->ops->widen(model->device, sync->precision, model->count, sync->narrow,
@@ -227,17 +287,87 @@ wring_result sync_finish(struct sync *sync, bool last)
     return result;
 }
 
-void sync_sum(struct sync *sync, double *values, size_t count)
+double sync_norm(struct sync *sync)
 {
-    check(wring_allreduce(sync->control, values, values, count, WRING_FLOAT64, WRING_SUM),
-          "summing over ranks");
+    double norm = 0;
+    check(wring_scheduler_norm(sync->scheduler, &norm), "the norm of the gradients");
+    return norm;
+}
+
+void sync_broadcast(struct sync *sync, int root, void *bytes, size_t nbytes)
+{
+    if (!sync->failed)
+        try(sync, wring_broadcast(sync->control, bytes, bytes, nbytes, WRING_UINT8, root),
+            "sharing a checkpoint");
+}
+
+void sync_share(struct sync *sync, int root, uint8_t **bytes, size_t *nbytes)
+{
+    uint64_t size = *nbytes;
+    sync_broadcast(sync, root, &size, sizeof size);
+    if (sync->rank != root) {
+        *nbytes = sync->failed ? 0 : size;
+        *bytes = must_alloc(*nbytes, 1);
+    }
+    if (*nbytes)
+        sync_broadcast(sync, root, *bytes, *nbytes);
+}
+
+uint8_t *sync_state(struct sync *sync, size_t *nbytes_out)
+{
+    void *bytes;
+    check(wring_state_save(sync->comm, &bytes, nbytes_out), "saving what wring keeps");
+    return bytes;
+}
+
+/* Rank r of m takes those of the old ranks r, r + m, ... */
+void sync_restore(struct sync *sync, const struct section *states, int nranks)
+{
+    const void **bytes = must_alloc((size_t)nranks, sizeof *bytes);
+    size_t *nbytes = must_alloc((size_t)nranks, sizeof *nbytes), n = 0;
+    for (int rank = sync->rank; rank < nranks; rank += sync->nranks) {
+        bytes[n] = states[rank].bytes;
+        nbytes[n++] = states[rank].nbytes;
+    }
+    wring_state_report report = {0};
+    check(wring_state_load(sync->comm, bytes, nbytes, n, &report), "restoring what wring kept");
+    tell_residuals(sync, &report);
+    free(bytes);
+    free(nbytes);
+}
+
+void sync_meet(struct sync *sync)
+{
+    if (!sync->failed)
+        try(sync, wring_barrier(sync->control), "meeting after a step");
+}
+
+size_t sync_shrink(struct sync *sync, size_t done)
+{
+    uint64_t least;
+    wring_comm *left;
+    check(wring_comm_agree(sync->comm, done, &least), "agreeing on the last step");
+    if (done > least)
+        check(wring_scheduler_undo(sync->scheduler), "taking the last step back");
+    free(sync->kept); /* of a recovery that was cut short */
+    sync->kept = sync_state(sync, &sync->kept_nbytes);
+    check(wring_comm_shrink(sync->comm, &left), "going on with the ranks that are left");
+    wring_scheduler_destroy(sync->scheduler);
+    sync->scheduler = NULL;
+    wring_comm_destroy(sync->comm);
+    sync->comm = sync->control = left;
+    sync->rank = wring_comm_rank(left);
+    sync->nranks = wring_comm_size(left);
+    sync->failed = false;
+    return least;
 }
 
 bool sync_all_equal(struct sync *sync, uint64_t digest)
 {
     uint64_t *all = must_alloc((size_t)sync->nranks, sizeof *all);
-    check(wring_allgather(sync->control, &digest, all, 1, WRING_INT64), "comparing replicas");
-    bool equal = true;
+    bool equal =
+        !sync->failed && try(sync, wring_allgather(sync->control, &digest, all, 1, WRING_INT64),
+                             "comparing replicas");
     for (int rank = 0; rank < sync->nranks; rank++)
         equal = equal && all[rank] == digest;
     free(all);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All that the trainer asks of wring: the one file to read for how a training program uses it.
- * Every call here dies with wring's own message if wring reports an error. */
+ * Every call here dies with wring's own message if wring reports an error, but for lost ranks where
+ * that is wanted. */
 #ifndef TRAINER_SYNC_H
 #define TRAINER_SYNC_H
 
+#include "checkpoint.h"
 #include "model.h"
 
 #include <stdbool.h>
@@ -15,8 +17,15 @@ struct sync {
     wring_codec *codec; /* of the gradients */
     wring_scheduler *scheduler;
     const struct model *model; /* whose gradients are registered */
+    size_t accumulate;
     bool weighted;
     enum precision precision;
+    char *codec_text; /* as wring writes it */
+
+    bool shrinks; /* lost ranks are no error, but */
+    bool failed;  /* noted here; then all calls but sync_shrink() do nothing */
+    void *kept;   /* what wring kept on this rank, from sync_shrink() to sync_register() */
+    size_t kept_nbytes;
     uint16_t *narrow; /* the gradients in 16 bits, as the model's; NULL: they go as they are */
 
     /* What the small collectives use, which are of host memory: comm, unless its transport moves
@@ -41,14 +50,14 @@ int sync_local_rank(void);
 /* Join the other ranks, or be the only one where no launcher has spoken. A device must be open: the
  * context works on the one that is current. CODEC is that of the gradients; the small collectives
  * below stay exact. */
-void sync_open(struct sync *sync, const char *codec, const char *algorithm);
+void sync_open(struct sync *sync, const char *codec, const char *algorithm, bool shrinks);
 void sync_close(struct sync *sync);
 
 /* Names of the precisions, NULL at the end. */
 extern const char *const precision_names[];
 
 /* Register the gradients of MODEL, to be averaged in PRECISION over ranks and ACCUMULATE
- * micro-steps; WEIGHTED if these have not all as many samples. */
+ * micro-steps; WEIGHTED if these have not all as many samples. Again after sync_shrink(). */
 void sync_register(struct sync *sync, const struct model *model, size_t accumulate, bool weighted,
                    enum precision precision);
 
@@ -61,6 +70,30 @@ void sync_ready(void *arg, int parameter);
 
 /* End of a micro-step; after the LAST one all gradients are averages. */
 wring_result sync_finish(struct sync *sync, bool last);
+
+/* NBYTES at BYTES of rank ROOT become those of all ranks. */
+void sync_broadcast(struct sync *sync, int root, void *bytes, size_t nbytes);
+
+/* The same with a block of malloc() of any size, which is made on the other ranks. */
+void sync_share(struct sync *sync, int root, uint8_t **bytes, size_t *nbytes);
+
+/* What wring keeps on this rank from step to step, in memory of malloc(). */
+uint8_t *sync_state(struct sync *sync, size_t *nbytes_out);
+
+/* Go on with what it kept on NRANKS ranks, and tell what became of it. */
+void sync_restore(struct sync *sync, const struct section *states, int nranks);
+
+/* Return after all ranks have called. A rank that comes out of it knows that all have done the step
+ * before; then none is ever more than one step ahead of another. */
+void sync_meet(struct sync *sync);
+
+/* After sync->failed: be the ranks that are left, whose gradients are to be registered again. DONE
+ * is the number of steps that this rank has done; returns the least of all, and if that is less,
+ * wring takes its part of the last step back. */
+size_t sync_shrink(struct sync *sync, size_t done);
+
+/* The norm of all averaged gradients. */
+double sync_norm(struct sync *sync);
 
 /* Sum VALUES over ranks, exactly as float64. */
 void sync_sum(struct sync *sync, double *values, size_t count);
