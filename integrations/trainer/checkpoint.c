@@ -116,9 +116,11 @@ static const char *sync_folder(const char *folder)
 
 const char *checkpoint_folder(const char *folder)
 {
+    char inside[PATH_NBYTES]; /* what is no folder has no '.' */
+    snprintf(inside, sizeof inside, "%s/.", folder);
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return reason("%s: %s", folder, strerror(errno));
-    return access(folder, W_OK | X_OK) == 0 ? NULL : reason("%s: %s", folder, strerror(errno));
+    return access(inside, W_OK | X_OK) == 0 ? NULL : reason("%s: %s", folder, strerror(errno));
 }
 
 const char *checkpoint_write(const char *folder, const struct section *sections, size_t nsections)

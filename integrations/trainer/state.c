@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a run is made of: counters, parameters, moments, losses not yet averaged, and what wring
- * keeps on each rank. Rank 0 reads and writes; all ranks get the same bytes, so all come to the same
- * verdict about them. */
+ * keeps on each rank. Rank 0 reads and writes; all ranks get the same bytes, so all come to the
+ * same verdict about them. */
 #include "run.h"
 
 #include "checkpoint.h"
