@@ -25,6 +25,16 @@
             "the size field of " #type " is %zu, not %zu: start from its _INIT",                   \
             (options) ? (options)->size : 0, sizeof(type))
 
+/* Do CALL with the scheduler's device as the thread's current one: it enqueues there. */
+#define ON_ITS_DEVICE(scheduler, call)                                                             \
+    do {                                                                                           \
+        wring_context *context_ = (scheduler)->comm->context;                                      \
+        int was_ = wri_context_enter(context_);                                                    \
+        wring_status status_ = (call);                                                             \
+        wri_context_leave(context_, was_);                                                         \
+        return status_;                                                                            \
+    } while (0)
+
 /* ---- context, communicator ------------------------------------------------------------------- */
 
 wring_status wring_context_create(const wring_context_options *options, wring_context **context_out)
@@ -362,13 +372,13 @@ wring_status wring_scheduler_add_strided(wring_scheduler *scheduler, const char 
 wring_status wring_scheduler_ready(wring_scheduler *scheduler, int param)
 {
     REQUIRE(scheduler != NULL, "scheduler is NULL");
-    return wri_scheduler_ready(scheduler, param, NULL);
+    ON_ITS_DEVICE(scheduler, wri_scheduler_ready(scheduler, param, NULL));
 }
 
 wring_status wring_scheduler_ready_on(wring_scheduler *scheduler, int param, void *stream)
 {
     REQUIRE(scheduler != NULL && stream != NULL, "scheduler or stream is NULL");
-    return wri_scheduler_ready(scheduler, param, stream);
+    ON_ITS_DEVICE(scheduler, wri_scheduler_ready(scheduler, param, stream));
 }
 
 wring_status wring_scheduler_weigh(wring_scheduler *scheduler, double weight)
@@ -376,7 +386,7 @@ wring_status wring_scheduler_weigh(wring_scheduler *scheduler, double weight)
     REQUIRE(scheduler != NULL, "scheduler is NULL");
     REQUIRE(weight == 0 || (weight >= 1e-9 && weight <= 1e15),
             "weight %g: it must be 0, or from 1e-9 to 1e15", weight);
-    return wri_scheduler_weigh(scheduler, weight);
+    ON_ITS_DEVICE(scheduler, wri_scheduler_weigh(scheduler, weight));
 }
 
 wring_status wring_scheduler_add_table(wring_scheduler *scheduler, const char *name,
@@ -397,7 +407,7 @@ wring_status wring_scheduler_ready_rows(wring_scheduler *scheduler, int table, c
     REQUIRE(scheduler != NULL, "scheduler is NULL");
     REQUIRE(nrows == 0 || (ids != NULL && rows != NULL), "%zu rows, but ids or rows is NULL",
             nrows);
-    return wri_scheduler_ready_rows(scheduler, table, ids, rows, nrows);
+    ON_ITS_DEVICE(scheduler, wri_scheduler_ready_rows(scheduler, table, ids, rows, nrows));
 }
 
 wring_status wring_scheduler_rows(wring_scheduler *scheduler, int table, const int64_t **ids_out,
@@ -411,35 +421,35 @@ wring_status wring_scheduler_rows(wring_scheduler *scheduler, int table, const i
 wring_status wring_scheduler_absent(wring_scheduler *scheduler, int param)
 {
     REQUIRE(scheduler != NULL, "scheduler is NULL");
-    return wri_scheduler_absent(scheduler, param);
+    ON_ITS_DEVICE(scheduler, wri_scheduler_absent(scheduler, param));
 }
 
 wring_status wring_scheduler_flush(wring_scheduler *scheduler)
 {
     REQUIRE(scheduler != NULL, "scheduler is NULL");
-    return wri_scheduler_flush(scheduler);
+    ON_ITS_DEVICE(scheduler, wri_scheduler_flush(scheduler));
 }
 
 wring_status wring_scheduler_finish(wring_scheduler *scheduler, wring_result *result_out)
 {
     REQUIRE(scheduler != NULL, "scheduler is NULL");
-    return wri_scheduler_finish(scheduler, result_out);
+    ON_ITS_DEVICE(scheduler, wri_scheduler_finish(scheduler, result_out));
 }
 
 wring_status wring_scheduler_norm(wring_scheduler *scheduler, double *norm_out)
 {
     REQUIRE(scheduler != NULL && norm_out != NULL, "scheduler or norm_out is NULL");
-    return wri_scheduler_norm(scheduler, norm_out);
+    ON_ITS_DEVICE(scheduler, wri_scheduler_norm(scheduler, norm_out));
 }
 
 wring_status wring_scheduler_scale(wring_scheduler *scheduler, double factor)
 {
     REQUIRE(scheduler != NULL, "scheduler is NULL");
-    return wri_scheduler_scale(scheduler, factor);
+    ON_ITS_DEVICE(scheduler, wri_scheduler_scale(scheduler, factor));
 }
 
 wring_status wring_scheduler_undo(wring_scheduler *scheduler)
 {
     REQUIRE(scheduler != NULL, "scheduler is NULL");
-    return wri_scheduler_undo(scheduler);
+    ON_ITS_DEVICE(scheduler, wri_scheduler_undo(scheduler));
 }

@@ -111,6 +111,19 @@ static void trainee_open(struct trainee *t, wring_comm *comm, const wring_codec 
     }
 }
 
+/* The thread's current device is another one, if there is another one. */
+static void ready_elsewhere(struct trainee *t, int param)
+{
+    int count = 1;
+    if (there != NULL)
+        ok(device->count(&count));
+    if (count > 1)
+        ok(device->select(1));
+    ok(wring_scheduler_ready(t->scheduler, param));
+    if (count > 1)
+        ok(device->select(0));
+}
+
 /* With weights 5, 5, 2; 3, 3, 0; ... a parameter is absent here and there. */
 static void backward(struct trainee *t, wring_dtype dtype, int rank, int micro)
 {
@@ -128,7 +141,7 @@ static void backward(struct trainee *t, wring_dtype dtype, int rank, int micro)
             wri_array_convert(dtype, host + j * wring_dtype_size(dtype), WRING_FLOAT32, &value, 1);
         }
         block_copy(t->grad[i], host, param_count[i] * wring_dtype_size(dtype));
-        ok(wring_scheduler_ready(t->scheduler, i));
+        ready_elsewhere(t, i);
     }
 }
 
