@@ -107,6 +107,12 @@ wring_status wri_request_wire_nbytes(wring_comm *comm, const wring_call *call,
 /* The type in which the slot of STEP travels. */
 wring_dtype wri_step_dtype(const wring_request *request, const struct wring_step *step);
 
+/* The window of pieces, with buffers, streams and events (window.c). What is given back serves the
+ * communicator's next call, if it has nothing larger; close frees the rest. */
+wring_status wri_window_open(wring_request *request);
+void wri_window_give_back(wring_request *request);
+void wri_window_close(wring_request *request);
+
 /* Where the payload of a slot stands: for the transport, and for codecs. */
 static inline unsigned char *wri_slot_payload(const struct wri_slot *slot)
 {
