@@ -8,16 +8,18 @@
  * looks the same as one that died, and what it sent last may still lie unread in another queue: a
  * failed peer is declared lost only after a progress call that found nothing left to read.
  *
- * One worker serves all endpoints of the context, because tags already name the communicator.
+ * Every endpoint has a worker of its own. A process that is killed while it writes into the shared
+ * queue of another's worker leaves a gap there that nobody can pass, so that worker receives nothing
+ * any more, from anyone: it must not be one that other communicators need, or the next one.
  * Nothing of libwring is called but the host services. No memory is allocated per message once the
  * pool of requests has grown to the number in flight.
  */
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/queue.h>
 #include <time.h>
@@ -48,9 +50,21 @@ struct request {
 };
 TAILQ_HEAD(request_queue, request);
 
+struct worker {
+    TAILQ_ENTRY(worker) link; /* in ucx->workers */
+    struct ucx *ucx;
+    ucp_worker_h handle;
+    ucp_address_t *address;
+    size_t address_nbytes;
+    int fd;
+    int users; /* the endpoint, and peers that are not freed */
+};
+TAILQ_HEAD(worker_queue, worker);
+
 struct peer {
     TAILQ_ENTRY(peer) link; /* in ucx->failing while failed and not yet lost, or in ucx->closing */
     struct ucx *ucx;
+    struct worker *worker;
     ucp_ep_h ep;
     void *close_request; /* UCX's, while in ucx->closing: of the flush, then of the end */
     bool closing, flushed;
@@ -72,14 +86,12 @@ struct slab {
 struct ucx {
     const struct wring_host_services *host;
     ucp_context_h context;
-    ucp_worker_h worker;
-    ucp_address_t *address;
-    size_t address_nbytes;
     size_t request_nbytes; /* bytes that UCX wants in front of a request */
+    struct worker_queue workers;
     struct request_queue free;
     struct slab *slabs;
     struct peer_queue failing, closing;
-    int worker_fd, wake_fd;
+    int epoll_fd, wake_fd; /* the workers' and the wake-up's; what a sleeper is woken by */
     char name[NAME_NBYTES];
 };
 
@@ -131,8 +143,10 @@ static wring_status request_take(struct peer *peer, uint64_t tag, struct request
 
 static void peer_release(struct peer *peer)
 {
-    if (--peer->references == 0)
-        free(peer);
+    if (--peer->references > 0)
+        return;
+    peer->worker->users--;
+    free(peer);
 }
 
 static void request_free(struct request *request)
@@ -212,7 +226,7 @@ static void cancel_receives(struct peer *peer)
     struct request *request = TAILQ_FIRST(&peer->receives);
     while (request) {
         struct request *next = TAILQ_NEXT(request, link);
-        ucp_request_cancel(peer->ucx->worker, request);
+        ucp_request_cancel(peer->worker->handle, request);
         request = next;
     }
 }
@@ -262,15 +276,56 @@ static void advance_closing(struct ucx *ucx)
     }
 }
 
+/* Messages that came and were never asked for, as after a failure: UCX would report each buffer
+ * that they hold as lost. */
+static void discard_unexpected(ucp_worker_h worker)
+{
+    static const ucp_request_param_t plain = {.op_attr_mask = 0};
+    ucp_tag_recv_info_t info;
+    ucp_tag_message_h message;
+    while ((message = ucp_tag_probe_nb(worker, 0, 0, 1, &info))) {
+        void *request = ucp_tag_msg_recv_nbx(worker, NULL, 0, message, &plain);
+        if (UCS_PTR_IS_PTR(request))
+            ucp_request_free(request);
+    }
+}
+
+static void close_worker(struct worker *worker)
+{
+    TAILQ_REMOVE(&worker->ucx->workers, worker, link);
+    if (worker->address)
+        ucp_worker_release_address(worker->handle, worker->address);
+    if (worker->handle) { /* which takes its descriptor out of the sleepers' */
+        discard_unexpected(worker->handle);
+        ucp_worker_destroy(worker->handle);
+    }
+    free(worker);
+}
+
+static void close_unused(struct ucx *ucx)
+{
+    struct worker *worker = TAILQ_FIRST(&ucx->workers);
+    while (worker) {
+        struct worker *next = TAILQ_NEXT(worker, link);
+        if (worker->users == 0)
+            close_worker(worker);
+        worker = next;
+    }
+}
+
 static bool ucx_progress(void *self)
 {
     struct ucx *ucx = self;
-    bool moved = ucp_worker_progress(ucx->worker) != 0;
+    bool moved = false;
+    struct worker *worker;
+    TAILQ_FOREACH(worker, &ucx->workers, link)
+    moved |= ucp_worker_progress(worker->handle) != 0;
     if (!TAILQ_EMPTY(&ucx->failing)) {
         declare_lost(ucx, !moved);
         moved = true;
     }
     advance_closing(ucx);
+    close_unused(ucx);
     return moved;
 }
 
@@ -297,15 +352,16 @@ static void ucx_peer_close(void *self)
 /* An address is a NUL-padded name for messages, then UCX's worker address. */
 static wring_status ucx_endpoint_address(void *self, void *address, size_t *nbytes)
 {
-    struct ucx *ucx = self;
-    size_t needed = NAME_NBYTES + ucx->address_nbytes;
+    const struct worker *worker = self;
+    const struct ucx *ucx = worker->ucx;
+    size_t needed = NAME_NBYTES + worker->address_nbytes;
     if (*nbytes < needed)
         return ucx->host->fail(WRING_E_FULL,
                                "ucx: an address needs %zu bytes, there is room for %zu; "
                                "UCX_NET_DEVICES with fewer devices makes it shorter",
                                needed, *nbytes);
     memcpy(address, ucx->name, NAME_NBYTES);
-    memcpy((char *)address + NAME_NBYTES, ucx->address, ucx->address_nbytes);
+    memcpy((char *)address + NAME_NBYTES, worker->address, worker->address_nbytes);
     *nbytes = needed;
     return WRING_OK;
 }
@@ -334,13 +390,15 @@ static void log_route(const struct ucx *ucx, const struct peer *peer)
 
 static wring_status ucx_peer_open(void *self, const void *address, size_t nbytes, void **peer_out)
 {
-    struct ucx *ucx = self;
+    struct worker *worker = self;
+    struct ucx *ucx = worker->ucx;
     if (nbytes <= NAME_NBYTES || nbytes > WRING_ADDRESS_MAX)
         return ucx->host->fail(WRING_E_ARGUMENT, "ucx: %zu bytes are not an address", nbytes);
     struct peer *peer = calloc(1, sizeof *peer);
     if (!peer)
         return ucx->host->fail(WRING_E_MEMORY, "ucx: no memory for a peer");
     peer->ucx = ucx;
+    peer->worker = worker;
     peer->references = 1;
     TAILQ_INIT(&peer->receives);
     memcpy(peer->name, address, NAME_NBYTES - 1);
@@ -351,13 +409,14 @@ static wring_status ucx_peer_open(void *self, const void *address, size_t nbytes
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = on_failure, .arg = peer},
     };
-    ucs_status_t status = ucp_ep_create(ucx->worker, &params, &peer->ep);
+    ucs_status_t status = ucp_ep_create(worker->handle, &params, &peer->ep);
     if (status != UCS_OK) {
         free(peer);
         return ucx->host->fail(WRING_E_PEER_LOST, "ucx: no way to %.*s: %s", NAME_NBYTES,
                                (const char *)address, ucs_status_string(status));
     }
     log_route(ucx, peer);
+    worker->users++;
     *peer_out = peer;
     return WRING_OK;
 }
@@ -406,7 +465,7 @@ static wring_status ucx_send(void *self, uint64_t tag, const void *data, size_t 
 static wring_status ucx_recv(void *self, void *from, uint64_t tag, void *data, size_t capacity,
                              void **request_out)
 {
-    struct ucx *ucx = self;
+    struct worker *worker = self;
     struct peer *peer = from;
     struct request *request = NULL;
     wring_status status = request_take(peer, tag, &request);
@@ -423,11 +482,11 @@ static wring_status ucx_recv(void *self, void *from, uint64_t tag, void *data, s
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
     ucs_status_ptr_t started =
-        ucp_tag_recv_nbx(ucx->worker, data, capacity, tag, UINT64_MAX, &param);
+        ucp_tag_recv_nbx(worker->handle, data, capacity, tag, UINT64_MAX, &param);
     if (!UCS_PTR_IS_PTR(started))
         request_finish(request, UCS_PTR_STATUS(started));
     else if (peer->lost && !request->done)
-        ucp_request_cancel(ucx->worker, request);
+        ucp_request_cancel(worker->handle, request);
     *request_out = request;
     return WRING_OK;
 }
@@ -448,8 +507,8 @@ static wring_status ucx_test(void *self, void *handle, size_t *nbytes_out)
 /* UCX can take back an unmatched receive at once; anything else is left to end by itself. */
 static void ucx_cancel(void *self, void *handle)
 {
-    struct ucx *ucx = self;
     struct request *request = handle;
+    (void)self;
     if (request->done) {
         request_free(request);
         return;
@@ -457,7 +516,7 @@ static void ucx_cancel(void *self, void *handle)
     request->abandoned = true;
     request->peer->abandoned_sends += !request->receives;
     if (request->receives)
-        ucp_request_cancel(ucx->worker, request);
+        ucp_request_cancel(request->peer->worker->handle, request);
 }
 
 /* ---- sleeping -------------------------------------------------------------------------------- */
@@ -465,18 +524,22 @@ static void ucx_cancel(void *self, void *handle)
 static bool ucx_arm(void *self)
 {
     struct ucx *ucx = self;
-    return TAILQ_EMPTY(&ucx->failing) && ucp_worker_arm(ucx->worker) == UCS_OK;
+    struct worker *worker;
+    TAILQ_FOREACH(worker, &ucx->workers, link)
+    if (ucp_worker_arm(worker->handle) != UCS_OK)
+        return false;
+    return TAILQ_EMPTY(&ucx->failing);
 }
 
 static void ucx_wait(void *self, int timeout_ms)
 {
     const struct ucx *ucx = self;
-    struct pollfd events[2] = {{.fd = ucx->worker_fd, .events = POLLIN},
-                               {.fd = ucx->wake_fd, .events = POLLIN}};
+    struct epoll_event events[8];
     uint64_t count;
-    if (poll(events, 2, timeout_ms) > 0 && (events[1].revents & POLLIN) &&
-        read(ucx->wake_fd, &count, sizeof count) < 0)
-        return; /* another thread took the signal: awake all the same */
+    int n = epoll_wait(ucx->epoll_fd, events, 8, timeout_ms);
+    for (int i = 0; i < n; i++)
+        if (events[i].data.fd == ucx->wake_fd && read(ucx->wake_fd, &count, sizeof count) < 0)
+            return; /* another thread took the signal: awake all the same */
 }
 
 static void ucx_wake(void *self)
@@ -578,15 +641,23 @@ static ucs_status_t open_context(struct ucx *ucx)
     return status;
 }
 
-static ucs_status_t open_worker(struct ucx *ucx)
+static bool watch(const struct ucx *ucx, int fd)
 {
-    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-                                  .thread_mode = UCS_THREAD_MODE_SERIALIZED};
-    ucs_status_t status = ucp_worker_create(ucx->context, &params, &ucx->worker);
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    return epoll_ctl(ucx->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static ucs_status_t open_worker(struct worker *worker)
+{
+    const ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                        .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    ucs_status_t status = ucp_worker_create(worker->ucx->context, &params, &worker->handle);
     if (status == UCS_OK)
-        status = ucp_worker_get_address(ucx->worker, &ucx->address, &ucx->address_nbytes);
+        status = ucp_worker_get_address(worker->handle, &worker->address, &worker->address_nbytes);
     if (status == UCS_OK)
-        status = ucp_worker_get_efd(ucx->worker, &ucx->worker_fd);
+        status = ucp_worker_get_efd(worker->handle, &worker->fd);
+    if (status == UCS_OK && !watch(worker->ucx, worker->fd))
+        status = UCS_ERR_IO_ERROR;
     return status;
 }
 
@@ -611,36 +682,20 @@ static void close_connections(struct ucx *ucx)
     drain(ucx, CLOSE_NS);
 }
 
-/* Messages that came and were never asked for, as after a failure: UCX would report each buffer
- * that they hold as lost. */
-static void discard_unexpected(struct ucx *ucx)
-{
-    static const ucp_request_param_t plain = {.op_attr_mask = 0};
-    ucp_tag_recv_info_t info;
-    ucp_tag_message_h message;
-    while ((message = ucp_tag_probe_nb(ucx->worker, 0, 0, 1, &info))) {
-        void *request = ucp_tag_msg_recv_nbx(ucx->worker, NULL, 0, message, &plain);
-        if (UCS_PTR_IS_PTR(request))
-            ucp_request_free(request);
-    }
-}
-
 static void ucx_close(void *self)
 {
     struct ucx *ucx = self;
     if (!ucx)
         return;
-    if (ucx->worker) {
-        close_connections(ucx);
-        discard_unexpected(ucx);
-        if (ucx->address)
-            ucp_worker_release_address(ucx->worker, ucx->address);
-        ucp_worker_destroy(ucx->worker);
-    }
+    close_connections(ucx);
+    while (!TAILQ_EMPTY(&ucx->workers))
+        close_worker(TAILQ_FIRST(&ucx->workers));
     if (ucx->context)
         ucp_cleanup(ucx->context);
     if (ucx->wake_fd >= 0)
         close(ucx->wake_fd);
+    if (ucx->epoll_fd >= 0)
+        close(ucx->epoll_fd);
     while (ucx->slabs) {
         struct slab *next = ucx->slabs->next;
         free(ucx->slabs);
@@ -660,12 +715,13 @@ static wring_status ucx_open(const struct wring_transport_open *options, void **
     TAILQ_INIT(&ucx->free);
     TAILQ_INIT(&ucx->failing);
     TAILQ_INIT(&ucx->closing);
+    TAILQ_INIT(&ucx->workers);
     gethostname(hostname, sizeof hostname - 1);
     snprintf(ucx->name, sizeof ucx->name, "%s:%d", hostname, (int)getpid());
     ucx->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    ucs_status_t status = ucx->wake_fd < 0 ? UCS_ERR_IO_ERROR : open_context(ucx);
-    if (status == UCS_OK)
-        status = open_worker(ucx);
+    ucx->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    bool ready = ucx->wake_fd >= 0 && ucx->epoll_fd >= 0 && watch(ucx, ucx->wake_fd);
+    ucs_status_t status = ready ? open_context(ucx) : UCS_ERR_IO_ERROR;
     if (status != UCS_OK) {
         ucx_close(ucx);
         return host->fail(WRING_E_SYSTEM, "ucx: cannot start UCX %s: %s", ucp_get_version_string(),
@@ -675,16 +731,31 @@ static wring_status ucx_open(const struct wring_transport_open *options, void **
     return WRING_OK;
 }
 
-/* The worker receives for all endpoints. */
 static wring_status ucx_endpoint_open(void *self, void **endpoint_out)
 {
-    *endpoint_out = self;
+    struct ucx *ucx = self;
+    struct worker *worker = calloc(1, sizeof *worker);
+    if (!worker)
+        return ucx->host->fail(WRING_E_MEMORY, "ucx: no memory for an endpoint");
+    worker->ucx = ucx;
+    worker->users = 1;
+    TAILQ_INSERT_TAIL(&ucx->workers, worker, link);
+    ucs_status_t status = open_worker(worker);
+    if (status != UCS_OK) {
+        close_worker(worker);
+        return ucx->host->fail(WRING_E_SYSTEM, "ucx: cannot start a worker: %s",
+                               ucs_status_string(status));
+    }
+    *endpoint_out = worker;
     return WRING_OK;
 }
 
+/* It goes when the last of its connections is down. */
 static void ucx_endpoint_close(void *self)
 {
-    (void)self;
+    struct worker *worker = self;
+    if (worker)
+        worker->users--;
 }
 
 const struct wring_transport_ops wri_transport_ucx = {
