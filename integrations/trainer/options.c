@@ -55,16 +55,19 @@ static const struct argp_option table[] = {
      1},
     {"seed", KEY_SEED, "S", 0, "Seed of the weights and of the order of samples (default 1)", 1},
     {NULL, 0, NULL, 0, "How it is trained:", 2},
-    {"optimizer", KEY_OPTIMIZER, "sgd|adam|rmsprop", 0, "Optimizer (default sgd; adam for gpt)", 2},
-    {"lr", KEY_LR, "X", 0, "Learning rate (default 0.03 for sgd, else 0.001, or 0.003 for gpt)", 2},
+    {"optimizer", KEY_OPTIMIZER, "sgd|adam|rmsprop", 0, "Optimizer (default sgd; rmsprop for gpt)",
+     2},
+    {"lr", KEY_LR, "X", 0, "Learning rate (default 0.03 for sgd, else 0.001, or 0.004 for gpt)", 2},
     {"momentum", KEY_MOMENTUM, "X", 0,
      "Momentum (default 0.9 for sgd, 0 for rmsprop; adam has its own)", 2},
     {"weight-decay", KEY_DECAY, "X", 0, "Decay of the weights (default 0.0005)", 2},
-    {"batch", KEY_BATCH, "N", 0, "Samples per step, over all ranks (default 64; 32 for gpt)", 2},
+    {"batch", KEY_BATCH, "N", 0, "Samples per step, over all ranks (default 64; 16 for gpt)", 2},
     {"accumulate", KEY_ACCUMULATE, "K", 0, "Micro-steps per step (default 1)", 2},
     {"epochs", KEY_EPOCHS, "N", 0, "Passes over the data (default 5; 1 for gpt)", 2},
     {"steps", KEY_STEPS, "N", 0, "Steps, instead of --epochs", 2},
-    {"warmup", KEY_WARMUP, "N", 0, "Steps over which the rate rises from 0 (default: a twentieth)",
+    {"warmup", KEY_WARMUP, "N", 0,
+     "Steps over which the rate rises from 0 (default: a twentieth; 200 for gpt, at most two "
+     "thirds)",
      2},
     {"schedule", KEY_SCHEDULE, "constant|step|cosine", 0,
      "The rate after the warm-up: constant, tenfold down at 1/2 and 3/4 of the run, or half a "
@@ -251,7 +254,7 @@ static void complete(struct options *o)
 {
     bool text = model_data(o->model) == DATA_TEXT;
     if (o->optimizer == OPTIMIZERS)
-        o->optimizer = text ? OPTIMIZER_ADAM : OPTIMIZER_SGD;
+        o->optimizer = text ? OPTIMIZER_RMSPROP : OPTIMIZER_SGD;
     if (o->momentum < 0)
         o->momentum = o->optimizer == OPTIMIZER_SGD ? 0.9 : 0;
     if (o->scaler.scale == 0) {
@@ -259,11 +262,11 @@ static void complete(struct options *o)
         o->scaler.scale = o->scaler.dynamic ? SCALER_FIRST : 1;
     }
     if (!o->batch)
-        o->batch = text ? 32 : 64;
+        o->batch = text ? 16 : 64;
     if (!o->epochs)
         o->epochs = text ? 1 : 5;
     if (o->lr == 0)
-        o->lr = o->optimizer == OPTIMIZER_SGD ? 0.03 : text ? 0.003 : 0.001;
+        o->lr = o->optimizer == OPTIMIZER_SGD ? 0.03 : text ? 0.004 : 0.001;
 }
 
 void options_parse(struct options *options, int argc, char **argv)

@@ -18,7 +18,7 @@ struct options {
     double lr, momentum, weight_decay;
     size_t batch, accumulate; /* samples per step over all ranks; micro-steps */
     size_t steps, epochs;     /* STEPS 0: EPOCHS counts */
-    long warmup;              /* steps; -1: a twentieth of the run */
+    long warmup;              /* steps; -1: what is usual */
     double clip;              /* 0: gradients of any norm */
     enum precision precision; /* of gradients, as they travel */
     struct scaler scaler;
