@@ -61,7 +61,7 @@ static const struct argp_option table[] = {
     {"momentum", KEY_MOMENTUM, "X", 0,
      "Momentum (default 0.9 for sgd, 0 for rmsprop; adam has its own)", 2},
     {"weight-decay", KEY_DECAY, "X", 0, "Decay of the weights (default 0.0005)", 2},
-    {"batch", KEY_BATCH, "N", 0, "Samples per step, over all ranks (default 64; 16 for gpt)", 2},
+    {"batch", KEY_BATCH, "N", 0, "Samples per step, over all ranks (default 64; 8 for gpt)", 2},
     {"accumulate", KEY_ACCUMULATE, "K", 0, "Micro-steps per step (default 1)", 2},
     {"epochs", KEY_EPOCHS, "N", 0, "Passes over the data (default 5; 1 for gpt)", 2},
     {"steps", KEY_STEPS, "N", 0, "Steps, instead of --epochs", 2},
@@ -262,7 +262,7 @@ static void complete(struct options *o)
         o->scaler.scale = o->scaler.dynamic ? SCALER_FIRST : 1;
     }
     if (!o->batch)
-        o->batch = text ? 16 : 64;
+        o->batch = text ? 8 : 64;
     if (!o->epochs)
         o->epochs = text ? 1 : 5;
     if (o->lr == 0)
