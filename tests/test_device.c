@@ -4,6 +4,8 @@
  * And what is refused. Emulated, or on a GPU where there is one. */
 #include "scene.h"
 
+#include "collective/comm.h"
+
 #include <math.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -293,6 +295,8 @@ static void a_call_behind_a_held_stream(void **state)
                              destroys && q == 0 ? WRING_E_ABORTED : WRING_E_TIMEOUT);
         assert_true(now_s() - began < 6);
         sem_post(&go);
+        for (int q = 0; q < s.nranks; q++) /* the calls ended before they were through */
+            assert_true(wri_lane_is_quiet(comm[q]));
         for (int q = 0; q < s.nranks; q++) {
             actor_close(&actor[q]);
             wring_comm_destroy(comm[q]);

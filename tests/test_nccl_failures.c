@@ -65,12 +65,11 @@ static int one_call(int rank, void *arg)
         while (status == WRING_OK)
             status = reduce(comm, COUNT, "int8", 1, NULL);
     }
-    wring_status again = status == WRING_OK ? WRING_OK : reduce(comm, COUNT, "none", 1, NULL);
-    if (again != status)
-        printf("rank %d: %s after %s\n", rank, wring_status_name(again), wring_status_name(status));
+    /* Refused, by what this rank heard first: maybe another rank's failure. */
+    bool refused = status == WRING_OK || reduce(comm, COUNT, "none", 1, NULL) != WRING_OK;
     wring_comm_destroy(comm);
     wring_context_destroy(context);
-    return again == status ? (int)status : 99;
+    return refused ? (int)status : 99;
 }
 
 static void ranks_that_disagree_are_told(void **state)

@@ -9,8 +9,8 @@
  * failed peer is declared lost only after a progress call that found nothing left to read.
  *
  * Every endpoint has a worker of its own. A process that is killed while it writes into the shared
- * queue of another's worker leaves a gap there that nobody can pass, so that worker receives nothing
- * any more, from anyone: it must not be one that other communicators need, or the next one.
+ * queue of another's worker leaves a gap there that nobody can pass, so that worker receives
+ * nothing any more, from anyone: it must not be one that other communicators need, or the next one.
  * Nothing of libwring is called but the host services. No memory is allocated per message once the
  * pool of requests has grown to the number in flight.
  */
