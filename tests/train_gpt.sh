@@ -7,6 +7,14 @@ if ! command -v bible >/dev/null; then
     exit 77
 fi
 
+# train_gpt.sh long: 300 steps of one per cent of the gradient end within 3 % of all of it.
+if [ "${1-}" = long ]; then
+    run none --model gpt --spawn 2 --steps 300 --codec none
+    run coded --model gpt --spawn 2 --steps 300 --codec ef+topk:0.01+int8
+    check 's["none"]["test_loss"] < 2.6 and s["coded"]["test_loss"] < 1.03 * s["none"]["test_loss"]' none coded
+    exit 0
+fi
+
 run one --model gpt --steps 20
 check '"test_accuracy" not in s["one"] and s["one"]["model"] == "gpt"' one
 check '2 < s["one"]["test_loss"] < 3.6 and loss["one"][0] > 5' one
