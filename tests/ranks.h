@@ -90,6 +90,9 @@ static inline void strike(int rank, int signal)
     (void)rank;
 }
 
+/* After which a rank counts as hanging. */
+static unsigned ranks_seconds = 30;
+
 typedef void (*scenario_fn)(wring_context *context, wring_comm *comm, int rank);
 
 /* Start NRANKS processes in SCENARIO. A scenario that returns lets its rank leave in peace. */
@@ -102,7 +105,7 @@ static void ranks_start(int nranks, scenario_fn scenario, pid_t pid[])
         if (pid[q] != 0)
             continue;
         wring_context *context;
-        alarm(20);
+        alarm(ranks_seconds);
         EXPECT(wring_context_create(NULL, &context) == WRING_OK);
         wring_comm *comm = ranks_join(context, &q);
         scenario(context, comm, q);
@@ -113,7 +116,7 @@ static void ranks_start(int nranks, scenario_fn scenario, pid_t pid[])
 }
 
 /* Wait until all have ended, but for ranks in BEYOND (bits), which are killed then. Nobody is
- * reaped before. A survivor that hangs is killed by its own alarm, and found out here. */
+ * reaped before. A survivor that hangs is killed by its own alarm. */
 static void ranks_end(int nranks, const pid_t pid[], unsigned beyond)
 {
     int status;

@@ -65,6 +65,12 @@ void wri_control_place(struct wri_control *control, int rank, int nranks);
 /* This rank failed, as its alarm says: tell the others. Never waits. */
 void wri_control_report(struct wri_control *control);
 
+/* This rank has started the call of FRAME: the root compares it with the other ranks' calls of the
+ * same number, and on a difference fails the communicator on all of them with WRING_E_MISMATCH,
+ * naming both sides. Never waits: the note goes out in some 10 ms. NOW false: only if some rank
+ * asks for it, which one does that waits in that call. Calls of both may be repeated. */
+void wri_control_note(struct wri_control *control, const struct wri_frame *frame, bool now);
+
 /* A rank that has left and so will take part in nothing any more; -1: all are there. */
 int wri_control_left(struct wri_control *control);
 
@@ -87,7 +93,7 @@ struct wri_gathered {
     } entry[];
 };
 
-/* Gather NBYTES (at most WRI_LINK_BLOCK_MAX - 8) from every rank that is left, also after a failure.
+/* Gather NBYTES (at most WRI_LINK_BLOCK_MAX - 8) from every rank that is left, after a failure too.
  * All who get a result get the same one, even if ranks die meanwhile. Blocks until all have called
  * or died; WRING_TIMEOUT without that cuts this rank off from the others. Free with wri_free. */
 wring_status wri_control_gather(struct wri_control *control, enum wri_gather_kind kind,

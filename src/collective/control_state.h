@@ -37,6 +37,17 @@ enum wri_control_state {
     WRI_CONTROL_CUT_OFF    /* the others go on without this rank */
 };
 
+#define WRI_NOTES_MAX 128   /* in one message */
+#define WRI_NOTES_KEPT 64   /* own calls that may still be asked for */
+#define WRI_NOTES_OPEN 4096 /* calls by which ranks may be apart, for a root to compare them */
+#define WRI_MAKES_MAX 1024
+
+/* A call that some rank has started: its number, and a digest of all that ranks must agree on. */
+struct wri_note {
+    uint64_t operation, digest;
+};
+_Static_assert(WRI_NOTES_MAX * sizeof(struct wri_note) <= WRI_LINK_BLOCK_MAX, "fits a message");
+
 struct wri_control {
     struct wri_control *next; /* in the monitor's list */
     struct wri_monitor *monitor;
@@ -55,6 +66,16 @@ struct wri_control {
     bool leaving, farewell;     /* this rank said goodbye; all have */
     bool failed_here;           /* the alarm was raised by this rank: the others must know */
     char cut_off[256];          /* why */
+
+    /* notes */
+    struct wri_frame kept[WRI_NOTES_KEPT]; /* own calls, by number */
+    struct wri_note note[WRI_NOTES_MAX];   /* to be sent at notes_ns */
+    size_t nnotes;
+    int64_t notes_ns;
+    uint64_t wanted;               /* notes of calls up to that, not included, were asked for */
+    uint64_t *told;                /* WRI_MAKES_MAX digests whose frames the root was told */
+    struct wri_compared *compared; /* of a root: WRI_NOTES_OPEN, by number; NULL: no note yet */
+    struct wri_make *make;         /* of a root: WRI_MAKES_MAX, by digest */
 
     /* gather */
     uint64_t gathers;   /* done: numbers the next one */
@@ -110,8 +131,22 @@ void wri_control_tell_all(struct wri_control *control, int except, enum wri_mess
 void wri_control_lose(struct wri_control *control, int rank, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Look for a root to follow; become one if this rank is the lowest. */
+void wri_control_seek(struct wri_control *control);
+/* All others have left or are lost; and a leaving rank that is alone may go. */
+bool wri_control_is_alone(const struct wri_control *control);
+void wri_control_check_farewell(struct wri_control *control);
+
 /* The others go on without this rank. */
 void wri_control_cut_off(struct wri_control *control, const char *why);
+
+/* Notes: send what is due; a message about them came (false: it makes no sense). */
+bool wri_notes_tick(struct wri_control *control, int64_t now_ns);
+bool wri_notes_heard(struct wri_control *control, struct wri_link *link);
+void wri_notes_close(struct wri_control *control);
+
+/* This rank has found out that the communicator has failed. */
+void wri_control_fail(struct wri_control *control, wring_status status, const char *message);
 
 /* Gather: the star has changed; this rank has a root; a message of it came (false: it makes no
  * sense). */

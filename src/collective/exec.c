@@ -16,6 +16,8 @@
 #include <stdio.h>
 
 #define PATIENCE_MS 2 /* before asking whether a peer is still there */
+#define NOTE_MS 20    /* before asking whether all ranks are in the same call */
+#define LEFT_MS 2000  /* before asking whether a rank has left the communicator */
 #define WARN_MS 30000 /* before saying for whom this rank waits */
 
 static bool runnable(const struct wri_piece *piece, const struct wring_step *step)
@@ -132,6 +134,14 @@ wring_status wri_exec_patience(wring_request *request, int64_t idle_ms,
                                const struct wring_step *step)
 {
     char whom[32] = "";
+    struct wri_control *control = request->comm->control;
+    if (control != NULL && idle_ms >= NOTE_MS && !request->noted) {
+        request->noted = true;
+        wri_control_note(control, &request->frame, true);
+    }
+    int left = control != NULL && idle_ms >= LEFT_MS ? wri_control_left(control) : -1;
+    if (left >= 0)
+        WRI_FAIL(WRING_E_PEER_LOST, "rank %d has left the communicator", left);
     if (idle_ms >= request->context->config.timeout_ms)
         WRI_FAIL(WRING_E_TIMEOUT, "nothing moved for %lld ms", (long long)idle_ms);
     if (idle_ms < WARN_MS || request->warned)
@@ -216,6 +226,9 @@ static bool advance(wring_request *request)
 {
     bool moved = false;
     wring_status status = wri_comm_check(request->comm);
+    if (status != WRING_OK)
+        status = wri_fail_context(status, "%s %llu", wri_kind_name(request->kind),
+                                  (unsigned long long)request->frame.operation);
     if (status == WRING_OK) {
         unsigned saved = wri_float_mode_enter();
         status = advance_all(request, &moved);

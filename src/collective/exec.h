@@ -88,6 +88,7 @@ struct wring_request {
 
     bool alone; /* a single rank, that keeps what it has */
     bool done, nonfinite, cancelled, warned;
+    bool noted;                    /* compared with the others' calls, because it does not get on */
     wring_status status;           /* an error before `done`: it ends when its device is quiet */
     char message[WRI_MESSAGE_MAX]; /* if status is an error */
     uint64_t wire_nbytes, dense_nbytes;

@@ -38,7 +38,7 @@ static void stage_names(const struct wri_frame *frame, char *text, size_t capaci
     }
 }
 
-static void describe(const struct wri_frame *frame, char *text, size_t capacity)
+void wri_frame_describe(const struct wri_frame *frame, char *text, size_t capacity)
 {
     char stages[64];
     stage_names(frame, stages, sizeof(stages));
@@ -76,8 +76,8 @@ wring_status wri_frame_check(const struct wri_frame *frame, size_t nbytes,
         WRI_FAIL(WRING_E_CORRUPT, "a frame of another job or communicator");
     if (!same_call(frame, expected)) {
         char theirs[192], ours[192];
-        describe(frame, theirs, sizeof(theirs));
-        describe(expected, ours, sizeof(ours));
+        wri_frame_describe(frame, theirs, sizeof(theirs));
+        wri_frame_describe(expected, ours, sizeof(ours));
         WRI_FAIL(WRING_E_MISMATCH, "operation %llu is %s there, but %s on this rank",
                  (unsigned long long)expected->operation, theirs, ours);
     }

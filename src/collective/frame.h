@@ -52,6 +52,9 @@ void wri_frame_seal(struct wri_frame *frame, const void *payload);
 wring_status wri_frame_check(const struct wri_frame *frame, size_t nbytes,
                              const struct wri_frame *expected);
 
+/* The call that a frame belongs to, in words. */
+void wri_frame_describe(const struct wri_frame *frame, char *text, size_t capacity);
+
 /* After the payload came: check its hash. */
 wring_status wri_frame_check_payload(const struct wri_frame *frame, const void *payload);
 

@@ -26,7 +26,8 @@ enum wri_message_type {
     WRI_MESSAGE_GATHERED,  /* value: so many entries came before; number: of the gather */
     WRI_MESSAGE_WANT,      /* root to a rank that has the result of a gather: send it */
     WRI_MESSAGE_NOTES,     /* bytes: struct wri_note[]: calls that rank has started */
-    WRI_MESSAGE_MAKE,      /* bytes: the frame of a call whose digest the root may not know */
+    WRI_MESSAGE_MAKE,      /* bytes: the frame of a call of a new make; comes before its note */
+    WRI_MESSAGE_ASK,       /* number: of a call that some rank waits in: note yours */
     WRI_MESSAGE_TYPES
 };
 

@@ -303,6 +303,15 @@ static wring_status enter_transaction(wring_request *request, struct wri_step *t
     return WRING_OK;
 }
 
+/* Who receives nothing, like the root of a broadcast, sees no frame of the others'. */
+static bool receives(const wring_request *request)
+{
+    for (size_t i = 0; i < request->nsteps; i++)
+        if (request->step[i].kind == WRING_STEP_RECV)
+            return true;
+    return false;
+}
+
 /* Begin, now that nothing can be refused any more: a failure from here on is the communicator's. */
 static void begin(wring_request *request)
 {
@@ -346,6 +355,8 @@ wring_status wri_request_start(wring_comm *comm, const wring_call *call,
     }
     comm->refs++;
     fill_frame(request, call);
+    if (comm->control != NULL)
+        wri_control_note(comm->control, &request->frame, request->ordered || !receives(request));
     comm->operation++;
     request->moved_ns = wri_clock_ns();
     begin(request);
