@@ -86,6 +86,15 @@ static inline wring_context *open_context(void)
     return context;
 }
 
+/* Calls that keep state. */
+static const struct scene chained = {.nranks = 2,
+                                     .kind = WRING_ALLREDUCE,
+                                     .op = WRING_AVG,
+                                     .spec = "ef+int4",
+                                     .algorithm = "direct",
+                                     .piece = "0",
+                                     .count = {3000, 129}};
+
 /* ---- a communicator of the caller's ---------------------------------------------------------- */
 
 typedef struct {

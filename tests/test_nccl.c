@@ -127,13 +127,6 @@ static void same_bits_8(void **state)
 
 /* ---- in the order of streams ----------------------------------------------------------------- */
 
-static const struct scene chained = {.nranks = 2,
-                                     .kind = WRING_ALLREDUCE,
-                                     .op = WRING_AVG,
-                                     .spec = "ef+int4",
-                                     .algorithm = "direct",
-                                     .piece = "0",
-                                     .count = {3000, 129}};
 static struct outcome chained_outcome;
 
 /* Calls one behind the other on the same tensors, the host waiting for none: state and results are

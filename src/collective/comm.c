@@ -388,7 +388,6 @@ void wri_comm_release(wring_comm *comm)
     for (int kind = 0; kind < WRI_MEMORY_KINDS; kind++)
         wri_buffers_close(comm, (enum wri_memory)kind, &comm->spare[kind]);
     wri_lane_close(comm);
-    wri_free(comm->agreed);
     wri_free(comm);
 }
 

@@ -35,8 +35,6 @@ struct wring_comm {
     wring_tensor *tensors;                        /* list, for explain */
     struct wri_arena spare[WRI_MEMORY_KINDS];     /* buffers of an earlier call, for the next one */
     struct wri_lane lane;
-    uint64_t *agreed; /* nagreed calls that all ranks of a stream-ordered transport agreed on */
-    size_t nagreed, agreed_capacity;
     int refs;                    /* the user's, one per tensor and per request not waited for */
     bool met;                    /* the first barrier is through */
     bool leaving;                /* it is being destroyed: what fails now concerns nobody else */

@@ -92,7 +92,8 @@ struct wring_request {
     wring_status status;           /* an error before `done`: it ends when its device is quiet */
     char message[WRI_MESSAGE_MAX]; /* if status is an error */
     uint64_t wire_nbytes, dense_nbytes;
-    int64_t moved_ns; /* when something last moved */
+    int64_t moved_ns;  /* when something last moved */
+    int64_t blamed_ns; /* when the transport first said that it failed; 0: it has not */
 };
 
 /* Start CALL as PLAN says: memory, steps, the place in the order of operations. Its changes wait
@@ -176,7 +177,7 @@ wring_status wri_stream_start(wring_request *request);
 bool wri_stream_advance(wring_request *request);
 
 /* Over a stream-ordered transport: NBYTES from every rank to RECV, in rank order. Blocks, up to the
- * time-out; for what must be agreed before anything is enqueued. */
+ * time-out; for what must be known before anything is enqueued. */
 wring_status wri_stream_gather(wring_comm *comm, const void *send, void *recv, size_t nbytes);
 
 /* SEND and RECV only start; the piece's list of transfers grows by one. */

@@ -11,21 +11,22 @@
  * what is decoded after them, and hold back the commit.
  *
  * What a frame cannot catch is a message of another size, which the transport would wait for or
- * mangle. So when a call of some make comes for the first time, all ranks compare notes and wait.
+ * mangle. Ranks note their calls on the control path, where a difference is found; so when the
+ * transport reports an error, that path has a moment to say what was really wrong.
  */
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/status.h"
 #include "collective/collective.h"
 #include "collective/exec.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#define BATCH 64          /* ranks that are gathered from in one group */
-#define AGREED_MAX 65536u /* calls remembered; what comes after is agreed on every time */
+#define BATCH 64             /* ranks that are gathered from in one group */
+#define HEARSAY_NS 200000000 /* for the control path to say why the transport failed */
 
-/* ---- agreement ------------------------------------------------------------------------------- */
+/* ---- waiting ------------------------------------------------------------------------------- */
 
 /* Leave the lock to others for a moment, until END_NS at most: what this rank waits for may need
  * what they do on another communicator. */
@@ -135,64 +136,6 @@ wring_status wri_stream_gather(wring_comm *comm, const void *send, void *recv, s
     wri_buffers_close(comm, WRI_MEMORY_DEVICE, &device);
     wri_buffers_close(comm, WRI_MEMORY_PINNED, &pinned);
     return status;
-}
-
-static bool is_agreed(const wring_comm *comm, uint64_t digest)
-{
-    for (size_t i = comm->nagreed; i-- > 0;)
-        if (comm->agreed[i] == digest)
-            return true;
-    return false;
-}
-
-static wring_status remember(wring_comm *comm, uint64_t digest)
-{
-    if (comm->nagreed == AGREED_MAX)
-        return WRING_OK;
-    if (comm->nagreed == comm->agreed_capacity) {
-        size_t capacity = comm->agreed_capacity ? 2 * comm->agreed_capacity : 64;
-        uint64_t *larger;
-        WRI_TRY(wri_alloc(capacity, sizeof(*larger), (void **)&larger));
-        if (comm->nagreed > 0)
-            memcpy(larger, comm->agreed, comm->nagreed * sizeof(*larger));
-        wri_free(comm->agreed);
-        comm->agreed = larger;
-        comm->agreed_capacity = capacity;
-    }
-    comm->agreed[comm->nagreed++] = digest;
-    return WRING_OK;
-}
-
-/* All ranks are about to make the same call. */
-static wring_status compare_notes(wring_request *request)
-{
-    wring_comm *comm = request->comm;
-    struct wri_frame own = request->frame, *all;
-    wri_frame_seal(&own, NULL);
-    WRI_TRY(wri_alloc((size_t)comm->nranks, sizeof(*all), (void **)&all));
-    wring_status status = wri_stream_gather(comm, &own, all, sizeof(own));
-    for (int q = 0; status == WRING_OK && q < comm->nranks; q++) {
-        struct wri_frame expected = own;
-        expected.source = (uint32_t)q;
-        status = wri_frame_check(&all[q], sizeof(own), &expected);
-        if (status != WRING_OK)
-            status = wri_fail_context(status, "%s %llu, agreeing with rank %d",
-                                      wri_kind_name(request->kind),
-                                      (unsigned long long)own.operation, q);
-    }
-    wri_free(all);
-    return status;
-}
-
-static wring_status agree(wring_request *request)
-{
-    struct wri_frame make = request->frame;
-    make.operation = make.step = make.last_good_step = 0;
-    uint64_t digest = wri_hash(&make, sizeof(make), 0);
-    if (is_agreed(request->comm, digest))
-        return WRING_OK;
-    WRI_TRY(compare_notes(request));
-    return remember(request->comm, digest);
 }
 
 /* ---- enqueuing ------------------------------------------------------------------------------- */
@@ -330,13 +273,28 @@ static wring_status enqueue_end(wring_request *request)
     return wri_context_wake_after(request->context, stream);
 }
 
-wring_status wri_stream_start(wring_request *request)
+static wring_status enqueue(wring_request *request)
 {
-    if (request->comm->nranks > 1 && request->kind != WRING_BARRIER)
-        WRI_TRY(agree(request));
     WRI_TRY(wri_device_begin(request));
     WRI_TRY(enqueue_pieces(request));
     return enqueue_end(request);
+}
+
+/* What the control path says within HEARSAY_NS, else STATUS with its message. */
+static wring_status hear(wring_comm *comm, wring_status status)
+{
+    char message[WRI_MESSAGE_MAX];
+    int64_t end_ns = wri_clock_ns() + HEARSAY_NS;
+    snprintf(message, sizeof(message), "%s", wring_error_message());
+    while (comm->control != NULL && wri_clock_ns() < end_ns)
+        WRI_TRY(give_way(comm, INT64_MAX));
+    return wri_fail(status, "%s", message);
+}
+
+wring_status wri_stream_start(wring_request *request)
+{
+    wring_status status = enqueue(request);
+    return status == WRING_OK ? WRING_OK : hear(request->comm, status);
 }
 
 /* ---- until it is through --------------------------------------------------------------------- */
@@ -345,12 +303,16 @@ wring_status wri_stream_start(wring_request *request)
 static wring_status check_waiting(wring_request *request)
 {
     wring_context *context = request->context;
-    int64_t idle_ms = (wri_clock_ns() - request->moved_ns) / 1000000;
+    int64_t now_ns = wri_clock_ns(), idle_ms = (now_ns - request->moved_ns) / 1000000;
     wring_status status = WRING_OK;
     if (context->transport->group_status != NULL)
         status = context->transport->group_status(request->comm->endpoint);
     if (status == WRING_AGAIN)
         status = WRING_OK;
+    if (status != WRING_OK && request->comm->control != NULL) {
+        request->blamed_ns = request->blamed_ns ? request->blamed_ns : now_ns;
+        status = now_ns - request->blamed_ns < HEARSAY_NS ? WRING_OK : status;
+    }
     if (status == WRING_OK)
         status = wri_exec_patience(request, idle_ms, NULL);
     if (status != WRING_OK)
