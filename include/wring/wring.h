@@ -383,7 +383,8 @@ typedef struct wring_result {
 
 typedef struct wring_request wring_request;
 
-/* Start CALL and return. State of its tensors changes only if the call succeeds on finite data. */
+/* Start CALL and return. State of its tensors changes only if the call succeeds on finite data. A
+ * communicator's calls on a device run in order of their start, so behind each other's streams. */
 WRING_API wring_status wring_comm_start(wring_comm *comm, const wring_call *call,
                                         wring_request **request_out);
 
