@@ -3,10 +3,7 @@
 #include "collective/control_state.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <netdb.h>
 #include <stdatomic.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,7 +34,6 @@ wring_status wri_alarm_status(struct wri_alarm *alarm)
     return atomic_load(&alarm->raised) == 2 ? alarm->status : WRING_OK;
 }
 
-/* A failure that came by the control path: drivers look at the alarm each turn. */
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static bool is_loopback(const char *host)
@@ -121,7 +117,7 @@ static wring_status read_cards(struct wri_control *control, const struct wri_car
 {
     bool local = true;
     for (int q = 0; q < control->nranks; q++)
-        local = local && cards[q].network == cards[control->rank].network;
+        local = local && cards[q].host == cards[control->rank].host;
     if (!local)
         WRI_TRY(wri_secret_permits_host(&control->monitor->secret, control->host));
     for (int q = 0; q < control->nranks; q++)

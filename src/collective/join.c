@@ -58,20 +58,12 @@ wring_status wri_way_host(wring_context *context, const struct wri_way *way, cha
     return wri_interface_address(interface, host, WRI_CARD_HOST_MAX);
 }
 
-static uint64_t network_hash(uint64_t host)
-{
-    char space[64] = "";
-    ssize_t length = readlink("/proc/self/ns/net", space, sizeof(space));
-    return length > 0 ? wri_hash(space, (size_t)length, host) : host;
-}
-
 wring_status wri_card_init(struct wri_card *card)
 {
     char name[WRI_CARD_NAME_MAX - 12] = "";
     gethostname(name, sizeof(name) - 1);
     snprintf(card->name, sizeof(card->name), "%s:%d", name, (int)getpid());
     card->host = host_hash();
-    card->network = network_hash(card->host);
     return draw(&card->nonce);
 }
 

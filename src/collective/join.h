@@ -8,14 +8,13 @@
 
 #define WRI_CARD_HOST_MAX 48
 #define WRI_CARD_NAME_MAX 64
-#define WRI_CARD_HEAD (36 + WRI_CARD_HOST_MAX + WRI_CARD_NAME_MAX)
+#define WRI_CARD_HEAD (28 + WRI_CARD_HOST_MAX + WRI_CARD_NAME_MAX)
 
 /* What a rank tells the others. */
 struct wri_card {
-    uint64_t nonce;               /* drawn by each; rank 0's becomes the communicator's */
-    uint64_t host;                /* hash of the host's name and boot: equal on one machine */
-    uint64_t network;             /* and of its network namespace: equal where loopback is one */
-    char name[WRI_CARD_NAME_MAX]; /* "host:pid", for messages */
+    uint64_t nonce;                       /* drawn by each; rank 0's becomes the communicator's */
+    uint64_t host;                        /* equal for ranks that reach each other on loopback */
+    char name[WRI_CARD_NAME_MAX];         /* "host:pid", for messages */
     char control_host[WRI_CARD_HOST_MAX]; /* numeric: where its control path listens, */
     uint32_t control_port;                /* and if all ranks are on one host, */
     uint32_t control_local_port;          /* on loopback */

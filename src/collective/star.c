@@ -10,10 +10,8 @@
  */
 #include "collective/control_state.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
-#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,6 +30,7 @@
 #define NONCE_NBYTES 8
 #define WORDS_MAX (WRI_MESSAGE_MAX - 32) /* of a message's text, terminator included */
 
+/* A failure that came by the control path: drivers look at the alarm each turn. */
 static bool raise_alarm(struct wri_control *control, wring_status status, const char *message)
 {
     const wring_context *context = control->monitor->context;
