@@ -254,18 +254,18 @@ wring_status wring_tensor_residual(const wring_tensor *tensor, float *dst, size_
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static wring_status locked(wring_context *context, wring_status (*function)(wring_context *))
+static wring_status on_step(wring_context *context, wring_status (*function)(struct wri_step *))
 {
     REQUIRE(context != NULL, "context is NULL");
     pthread_mutex_lock(&context->lock);
-    wring_status status = function(context);
+    wring_status status = function(context->step);
     pthread_mutex_unlock(&context->lock);
     return status;
 }
 
 wring_status wring_step_begin(wring_context *context)
 {
-    return locked(context, wri_context_step_begin);
+    return on_step(context, wri_step_begin);
 }
 
 wring_status wring_step_commit(wring_context *context, bool *committed_out)
@@ -279,12 +279,12 @@ wring_status wring_step_commit(wring_context *context, bool *committed_out)
 
 wring_status wring_step_rollback(wring_context *context)
 {
-    return locked(context, wri_context_step_rollback);
+    return on_step(context, wri_step_rollback);
 }
 
 wring_status wring_step_undo(wring_context *context)
 {
-    return locked(context, wri_context_step_undo);
+    return on_step(context, wri_step_undo);
 }
 
 wring_status wring_state_save(wring_comm *comm, void **bytes_out, size_t *nbytes_out)

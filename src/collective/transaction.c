@@ -39,6 +39,23 @@ static wring_status make_room(struct wri_step *step, size_t n)
     return WRING_OK;
 }
 
+static void reset(struct wri_step *step)
+{
+    clear(step);
+    step->nonfinite = false;
+    step->failed = WRING_OK;
+    step->reserved = 0;
+}
+
+wring_status wri_step_begin(struct wri_step *step)
+{
+    if (step->open)
+        WRI_FAIL(WRING_E_STATE, "a step was begun before, and neither committed nor rolled back");
+    reset(step);
+    step->open = true;
+    return WRING_OK;
+}
+
 wring_status wri_step_pass(wring_tensor *tensor)
 {
     struct wri_step *step = tensor->listed;
@@ -67,12 +84,8 @@ static wring_status check_segment(const struct wri_step *step, const wring_segme
  * every one that enters: SEGMENTS of all. */
 wring_status wri_step_enter(struct wri_step *step, const wring_segment *segment, size_t n)
 {
-    if (!step->open) {
-        clear(step);
-        step->nonfinite = false;
-        step->failed = WRING_OK;
-        step->reserved = 0;
-    }
+    if (!step->open)
+        reset(step);
     for (size_t i = 0; i < n; i++)
         WRI_TRY(check_segment(step, &segment[i]));
     WRI_TRY(make_room(step, step->reserved + n));
@@ -134,6 +147,13 @@ static wring_status check_open(const struct wri_step *step)
     return WRING_OK;
 }
 
+static void drop(struct wri_step *step)
+{
+    wri_state_abandon(step->change, step->n);
+    clear(step);
+    step->open = false;
+}
+
 wring_status wri_step_commit(struct wri_step *step, bool *committed_out)
 {
     WRI_TRY(check_open(step));
@@ -147,18 +167,18 @@ wring_status wri_step_commit(struct wri_step *step, bool *committed_out)
         step->committed = !final;
         step->open = false;
     } else {
-        wri_step_rollback(step);
+        drop(step);
     }
     if (committed_out != NULL)
         *committed_out = good;
     return WRING_OK;
 }
 
-void wri_step_rollback(struct wri_step *step)
+wring_status wri_step_rollback(struct wri_step *step)
 {
-    wri_state_abandon(step->change, step->n);
-    clear(step);
-    step->open = false;
+    WRI_TRY(check_open(step));
+    drop(step);
+    return WRING_OK;
 }
 
 wring_status wri_step_undo(struct wri_step *step)
@@ -188,28 +208,4 @@ void wri_step_fini(struct wri_step *step)
     clear(step);
     wri_free(step->change);
     *step = (struct wri_step){0};
-}
-
-/* ---- the context's --------------------------------------------------------------------------- */
-
-wring_status wri_context_step_begin(wring_context *context)
-{
-    struct wri_step *step = context->step;
-    if (step->open)
-        WRI_FAIL(WRING_E_STATE, "a step was begun before, and neither committed nor rolled back");
-    WRI_TRY(wri_step_enter(step, NULL, 0));
-    step->calls--;
-    return WRING_OK;
-}
-
-wring_status wri_context_step_rollback(wring_context *context)
-{
-    WRI_TRY(check_open(context->step));
-    wri_step_rollback(context->step);
-    return WRING_OK;
-}
-
-wring_status wri_context_step_undo(wring_context *context)
-{
-    return wri_step_undo(context->step);
 }

@@ -31,18 +31,15 @@ void wri_step_leave(struct wri_step *step, const struct wri_change *change, size
 /* A call that is a step of its own is about to change a tensor. */
 wring_status wri_step_pass(wring_tensor *tensor);
 
-/* WRING_E_STATE while a call is unfinished. False in *COMMITTED_OUT: rolled back instead. */
+/* As of the API. A step that calls enter needs no begin. False in *COMMITTED_OUT, which may be
+ * NULL: rolled back instead. */
+wring_status wri_step_begin(struct wri_step *step);
 wring_status wri_step_commit(struct wri_step *step, bool *committed_out);
-void wri_step_rollback(struct wri_step *step);
+wring_status wri_step_rollback(struct wri_step *step);
 wring_status wri_step_undo(struct wri_step *step);
 
 /* The tensor ends, or the step. */
 void wri_step_forget(wring_tensor *tensor);
 void wri_step_fini(struct wri_step *step);
-
-/* The twins of the API, on the context's step. */
-wring_status wri_context_step_begin(wring_context *context);
-wring_status wri_context_step_rollback(wring_context *context);
-wring_status wri_context_step_undo(wring_context *context);
 
 #endif

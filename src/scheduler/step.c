@@ -349,7 +349,7 @@ static void end_transaction(wring_scheduler *scheduler, bool nonfinite)
     pthread_mutex_t *lock = &scheduler->comm->context->lock;
     pthread_mutex_lock(lock);
     if (scheduler->transaction.open && nonfinite)
-        wri_step_rollback(&scheduler->transaction);
+        remember(scheduler, wri_step_rollback(&scheduler->transaction));
     else if (scheduler->transaction.open)
         remember(scheduler, wri_step_commit(&scheduler->transaction, NULL));
     pthread_mutex_unlock(lock);
