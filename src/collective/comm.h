@@ -84,8 +84,10 @@ void wri_buffers_close(wring_comm *comm, enum wri_memory kind, struct wri_arena 
 wring_status wri_lane_buffers(wring_comm *comm, struct wri_arena *arena);
 void wri_lane_buffers_close(wring_comm *comm, struct wri_arena *arena, void *stream);
 
-/* What is enqueued on THEN from here on waits for what is on FIRST now. */
+/* Locked, and with the context's device as the current one. What is enqueued on THEN from here on
+ * waits for what is on FIRST now; and a copy from or to host memory, waited for. */
 wring_status wri_lane_order(wring_comm *comm, void *first, void *then);
+wring_status wri_lane_copy(wring_comm *comm, void *dst, const void *src, size_t nbytes);
 
 /* Drop a reference; the last one frees the communicator, or marks the context stuck if its lane is
  * not quiet. Locked. */

@@ -14,22 +14,14 @@
 #include "collective/exec.h"
 #include "collective/state.h"
 
-/* STREAM goes on after all that WAITS_FOR has now. */
-static wring_status order(wring_comm *comm, void *stream, void *waits_for)
-{
-    const struct wri_device *device = comm->lane.device;
-    WRI_TRY(device->event_record(device, comm->lane.order, waits_for));
-    return device->event_wait(device, comm->lane.order, stream);
-}
-
 wring_status wri_device_begin(wring_request *request)
 {
     wring_comm *comm = request->comm;
     if (request->stream != NULL)
-        WRI_TRY(order(comm, comm->lane.stream, request->stream));
+        WRI_TRY(wri_lane_order(comm, request->stream, comm->lane.stream));
     WRI_TRY(request->device->zero(comm->lane.stream, request->verdict, sizeof(*request->verdict)));
     for (size_t i = 0; !request->ordered && i < request->window; i++)
-        WRI_TRY(order(comm, request->piece[i].stream, comm->lane.stream));
+        WRI_TRY(wri_lane_order(comm, comm->lane.stream, request->piece[i].stream));
     return WRING_OK;
 }
 

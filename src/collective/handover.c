@@ -25,13 +25,10 @@ struct states {
 
 static wring_status step_put(wring_tensor *tensor, uint64_t step)
 {
-    void *stream = tensor->comm->lane.stream;
     tensor->step = step;
     if (tensor->step_on_device == NULL)
         return WRING_OK;
-    WRI_TRY(
-        tensor->device->copy(tensor->device, stream, tensor->step_on_device, &step, sizeof(step)));
-    return tensor->device->stream_wait(stream);
+    return wri_lane_copy(tensor->comm, tensor->step_on_device, &step, sizeof(step));
 }
 
 static bool is_named(const struct wri_record *record, const char *name)

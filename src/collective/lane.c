@@ -229,13 +229,14 @@ void wri_lane_buffers_close(wring_comm *comm, struct wri_arena *arena, void *str
 
 wring_status wri_lane_order(wring_comm *comm, void *first, void *then)
 {
-    struct wri_lane *lane = &comm->lane;
-    pthread_mutex_lock(&comm->context->lock);
-    int was = wri_context_enter(comm->context);
-    wring_status status = lane->device->event_record(lane->device, lane->order, first);
-    if (status == WRING_OK)
-        status = lane->device->event_wait(lane->device, lane->order, then);
-    wri_context_leave(comm->context, was);
-    pthread_mutex_unlock(&comm->context->lock);
-    return status;
+    const struct wri_lane *lane = &comm->lane;
+    WRI_TRY(lane->device->event_record(lane->device, lane->order, first));
+    return lane->device->event_wait(lane->device, lane->order, then);
+}
+
+wring_status wri_lane_copy(wring_comm *comm, void *dst, const void *src, size_t nbytes)
+{
+    const struct wri_lane *lane = &comm->lane;
+    WRI_TRY(lane->device->copy(lane->device, lane->stream, dst, src, nbytes));
+    return lane->device->stream_wait(lane->stream);
 }

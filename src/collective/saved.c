@@ -47,14 +47,6 @@ static uint64_t hash_of(const void *bytes, size_t nbytes)
 
 /* ---- residuals to and from host memory ------------------------------------------------------- */
 
-static wring_status copy_and_wait(const wring_tensor *tensor, void *dst, const void *src,
-                                  size_t nbytes)
-{
-    void *stream = tensor->comm->lane.stream;
-    WRI_TRY(tensor->device->copy(tensor->device, stream, dst, src, nbytes));
-    return tensor->device->host ? WRING_OK : tensor->device->stream_wait(stream);
-}
-
 /* The bytes of a state are not aligned. */
 static void widen_unaligned(const struct wri_residual *residual, size_t count, void *dst)
 {
@@ -85,8 +77,9 @@ wring_status wri_residual_get(const wring_tensor *tensor, const struct wri_resid
         widen_unaligned(residual, count, dst);
         return WRING_OK;
     }
-    WRI_TRY(copy_and_wait(tensor, &current, residual->on_device, sizeof(current)));
-    return copy_and_wait(tensor, dst, residual->generation[current & 1], count * sizeof(float));
+    WRI_TRY(wri_lane_copy(tensor->comm, &current, residual->on_device, sizeof(current)));
+    return wri_lane_copy(tensor->comm, dst, residual->generation[current & 1],
+                         count * sizeof(float));
 }
 
 wring_status wri_residual_put(const wring_tensor *tensor, struct wri_residual *residual,
@@ -99,8 +92,8 @@ wring_status wri_residual_put(const wring_tensor *tensor, struct wri_residual *r
         narrow_unaligned(residual, count, src);
         return WRING_OK;
     }
-    WRI_TRY(copy_and_wait(tensor, residual->on_device, &first, sizeof(first)));
-    return copy_and_wait(tensor, residual->generation[0], src, count * sizeof(float));
+    WRI_TRY(wri_lane_copy(tensor->comm, residual->on_device, &first, sizeof(first)));
+    return wri_lane_copy(tensor->comm, residual->generation[0], src, count * sizeof(float));
 }
 
 static wring_status step_get(const wring_tensor *tensor, uint64_t *step_out)
@@ -108,7 +101,7 @@ static wring_status step_get(const wring_tensor *tensor, uint64_t *step_out)
     *step_out = tensor->step;
     if (tensor->step_on_device == NULL)
         return WRING_OK;
-    return copy_and_wait(tensor, step_out, tensor->step_on_device, sizeof(*step_out));
+    return wri_lane_copy(tensor->comm, step_out, tensor->step_on_device, sizeof(*step_out));
 }
 
 wring_status wri_state_check_idle(const wring_tensor *tensor)

@@ -160,6 +160,16 @@ static wring_status take_gradient(wring_scheduler *scheduler, struct wri_paramet
     return WRING_OK;
 }
 
+/* A gradient was made on another stream than the scheduler's. */
+static wring_status wait_for_stream(wring_scheduler *scheduler, void *stream)
+{
+    pthread_mutex_t *lock = &scheduler->comm->context->lock;
+    pthread_mutex_lock(lock);
+    wring_status status = wri_lane_order(scheduler->comm, stream, scheduler->options.stream);
+    pthread_mutex_unlock(lock);
+    return status;
+}
+
 wring_status wri_scheduler_ready(wring_scheduler *scheduler, int param, void *stream)
 {
     void *own = scheduler->options.stream;
@@ -170,7 +180,7 @@ wring_status wri_scheduler_ready(wring_scheduler *scheduler, int param, void *st
                                    "stream: set wring_scheduler_options.stream");
     WRI_TRY(seal(scheduler));
     if (stream && stream != own)
-        WRI_TRY(wri_lane_order(scheduler->comm, stream, own));
+        WRI_TRY(wait_for_stream(scheduler, stream));
     settle(scheduler, &scheduler->params[param]);
     WRI_TRY(take_gradient(scheduler, &scheduler->params[param]));
     return start_buckets(scheduler, false);

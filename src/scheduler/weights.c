@@ -22,12 +22,9 @@ void wri_weights_fix(struct wri_weights *weights, double value)
 /* Copy the total between host and device, and wait for it. */
 static wring_status move(wring_comm *comm, void *dst, const void *src)
 {
-    struct wri_lane *lane = &comm->lane;
     pthread_mutex_lock(&comm->context->lock);
     int was = wri_context_enter(comm->context);
-    wring_status status = lane->device->copy(lane->device, lane->stream, dst, src, sizeof(double));
-    if (status == WRING_OK)
-        status = lane->device->stream_wait(lane->stream);
+    wring_status status = wri_lane_copy(comm, dst, src, sizeof(double));
     wri_context_leave(comm->context, was);
     pthread_mutex_unlock(&comm->context->lock);
     return status;
