@@ -48,6 +48,12 @@ static wring_status run_step(wring_request *request, struct wri_piece *piece,
     return wri_exec_local(request, piece, step);
 }
 
+wring_status wri_exec_blame(const wring_request *request, wring_status status)
+{
+    return wri_fail_context(status, "%s %llu", wri_kind_name(request->kind),
+                            (unsigned long long)request->frame.operation);
+}
+
 static wring_status blame(wring_request *request, const struct wri_piece *piece,
                           const struct wring_step *step, wring_status status)
 {
@@ -55,8 +61,7 @@ static wring_status blame(wring_request *request, const struct wri_piece *piece,
                         : step->kind == WRING_STEP_SEND ? "sending to"
                                                         : NULL;
     if (doing == NULL)
-        return wri_fail_context(status, "%s %llu", wri_kind_name(request->kind),
-                                (unsigned long long)request->frame.operation);
+        return wri_exec_blame(request, status);
     return wri_fail_context(status, "%s %llu, %s rank %d, piece %u", wri_kind_name(request->kind),
                             (unsigned long long)request->frame.operation, doing, step->peer,
                             piece->index);
@@ -227,8 +232,7 @@ static bool advance(wring_request *request)
     bool moved = false;
     wring_status status = wri_comm_check(request->comm);
     if (status != WRING_OK)
-        status = wri_fail_context(status, "%s %llu", wri_kind_name(request->kind),
-                                  (unsigned long long)request->frame.operation);
+        status = wri_exec_blame(request, status);
     if (status == WRING_OK) {
         unsigned saved = wri_float_mode_enter();
         status = advance_all(request, &moved);

@@ -143,6 +143,9 @@ wring_status wri_exec_local(wring_request *request, struct wri_piece *piece,
 struct wri_frame wri_exec_frame(const wring_request *request, const struct wri_piece *piece,
                                 const struct wring_step *step, int source);
 
+/* STATUS, its message with the call's name in front. */
+wring_status wri_exec_blame(const wring_request *request, wring_status status);
+
 /* Nothing moved for IDLE_MS: past the time-out an error, past half a minute once a warning; STEP is
  * the transfer that it waits for, NULL if that is not known. */
 wring_status wri_exec_patience(wring_request *request, int64_t idle_ms,

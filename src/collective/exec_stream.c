@@ -315,10 +315,7 @@ static wring_status check_waiting(wring_request *request)
     }
     if (status == WRING_OK)
         status = wri_exec_patience(request, idle_ms, NULL);
-    if (status != WRING_OK)
-        return wri_fail_context(status, "%s %llu", wri_kind_name(request->kind),
-                                (unsigned long long)request->frame.operation);
-    return WRING_OK;
+    return status == WRING_OK ? WRING_OK : wri_exec_blame(request, status);
 }
 
 bool wri_stream_advance(wring_request *request)

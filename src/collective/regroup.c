@@ -38,13 +38,20 @@ static void plan_close(struct plan *plan)
     wri_free(plan->parent);
 }
 
+/* What calls that name nothing use there, too. */
+static wring_comm_options defaults_of(const wring_comm *from)
+{
+    wring_comm_options options = WRING_COMM_OPTIONS_INIT;
+    options.codec = from->codec->spec;
+    options.algorithm = from->algorithm ? from->algorithm->name : "auto";
+    return options;
+}
+
 /* This rank's part, before anybody knows who will be in it. */
 static wring_status prepare(wring_comm *from, struct plan *plan, struct bid *own)
 {
     wring_context *context = from->context;
-    wring_comm_options options = WRING_COMM_OPTIONS_INIT;
-    options.codec = from->codec->spec;
-    options.algorithm = from->algorithm ? from->algorithm->name : "auto";
+    wring_comm_options options = defaults_of(from);
     WRI_TRY(wri_alloc((size_t)from->nranks, sizeof(*plan->bid), (void **)&plan->bid));
     WRI_TRY(wri_alloc((size_t)from->nranks, sizeof(*plan->parent), (void **)&plan->parent));
     WRI_TRY(wri_comm_open(context, from->rank, from->nranks, &options, &plan->comm));
@@ -201,11 +208,9 @@ static wring_status check_kind(const wring_comm *comm)
 /* A communicator of this rank alone. */
 static wring_status copy_alone(wring_comm *from, wring_comm **comm_out)
 {
-    wring_comm_options options = WRING_COMM_OPTIONS_INIT;
+    wring_comm_options options = defaults_of(from);
     wring_comm *comm;
     struct wri_card own;
-    options.codec = from->codec->spec;
-    options.algorithm = from->algorithm ? from->algorithm->name : "auto";
     WRI_TRY(wri_comm_open(from->context, 0, 1, &options, &comm));
     wring_status status = wri_card_init(&own);
     if (status == WRING_OK)
