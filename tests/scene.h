@@ -256,33 +256,56 @@ static inline void outcome_close(struct outcome *outcome)
         free(outcome->bytes[q]);
 }
 
-static inline void play_here(const struct scene *s, struct outcome *outcome)
-{
+/* A scene's ranks, over transport `self`. */
+struct cast {
     wring_context *context;
+    int nranks;
     wring_comm *comm[RANKS_MAX];
     struct actor actor[RANKS_MAX];
-    *outcome = (struct outcome){0};
-    setenv("WRING_PIECE", s->piece, 1);
+};
+
+static inline void cast_open(struct cast *cast, const struct scene *s)
+{
     wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
     options.transport = "self";
     options.caller_progress = true;
-    ok(wring_context_create(&options, &context));
-    ok(wring_comm_create_local(context, s->nranks, NULL, comm));
+    cast->nranks = s->nranks;
+    setenv("WRING_PIECE", s->piece, 1);
+    ok(wring_context_create(&options, &cast->context));
+    ok(wring_comm_create_local(cast->context, s->nranks, NULL, cast->comm));
     for (int q = 0; q < s->nranks; q++)
-        actor_open(&actor[q], s, comm[q]);
-    for (int call = 0; call < CALLS; call++) {
-        for (int q = 0; q < s->nranks; q++)
-            actor_start(&actor[q], call);
-        for (int q = 0; q < s->nranks; q++)
-            actor_wait(&actor[q]);
+        actor_open(&cast->actor[q], s, cast->comm[q]);
+}
+
+static inline void cast_close(struct cast *cast)
+{
+    for (int q = 0; q < cast->nranks; q++) {
+        actor_close(&cast->actor[q]);
+        wring_comm_destroy(cast->comm[q]);
     }
+    wring_context_destroy(cast->context);
+}
+
+static inline void cast_play(struct cast *cast, int call)
+{
+    for (int q = 0; q < cast->nranks; q++)
+        actor_start(&cast->actor[q], call);
+    for (int q = 0; q < cast->nranks; q++)
+        actor_wait(&cast->actor[q]);
+}
+
+static inline void play_here(const struct scene *s, struct outcome *outcome)
+{
+    struct cast cast;
+    *outcome = (struct outcome){0};
+    cast_open(&cast, s);
+    for (int call = 0; call < CALLS; call++)
+        cast_play(&cast, call);
     for (int q = 0; q < s->nranks; q++) {
-        outcome->bytes[q] = actor_outcome(&actor[q], &outcome->nbytes[q]);
-        outcome->wire_nbytes[q] = actor[q].result.wire_nbytes;
-        actor_close(&actor[q]);
-        wring_comm_destroy(comm[q]);
+        outcome->bytes[q] = actor_outcome(&cast.actor[q], &outcome->nbytes[q]);
+        outcome->wire_nbytes[q] = cast.actor[q].result.wire_nbytes;
     }
-    wring_context_destroy(context);
+    cast_close(&cast);
 }
 
 /* Run TEST on the host, and on a device where this build and machine have one. */

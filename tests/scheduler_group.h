@@ -14,6 +14,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "says.h"
+
 #include <wring/wring.h>
 
 #define RANKS_MAX 5
@@ -28,12 +30,6 @@ struct group {
     int nranks, nparams;
     float grad[RANKS_MAX][PARAMS_MAX][COUNT_MAX];
 };
-
-static inline void require(wring_status status)
-{
-    if (status != WRING_OK)
-        fail_msg("%s: %s", wring_status_name(status), wring_error_message());
-}
 
 /* COUNTS: of NPARAMS float32 parameters; OPTIONS: with codec as text. */
 static inline void group_open(struct group *group, int nranks, int nparams, const size_t *counts,

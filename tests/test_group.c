@@ -12,6 +12,7 @@
 #include <wring/wring.h>
 
 #include "base/memory.h"
+#include "says.h"
 
 #define RANKS_MAX 4
 #define CALLS 6
@@ -20,12 +21,6 @@
 static wring_context *context;
 static wring_comm *comm[RANKS_MAX];
 static wring_tensor *tensor[RANKS_MAX];
-
-static void require(wring_status status)
-{
-    if (status != WRING_OK)
-        fail_msg("%s: %s", wring_status_name(status), wring_error_message());
-}
 
 static void ranks_open(int nranks)
 {

@@ -15,18 +15,7 @@
 
 #include "base/memory.h"
 #include "scheduler/rules.h"
-
-static void require(wring_status status)
-{
-    if (status != WRING_OK)
-        fail_msg("%s: %s", wring_status_name(status), wring_error_message());
-}
-
-static void assert_says(const char *text, const char *part)
-{
-    if (!strstr(text, part))
-        fail_msg("'%s' does not say '%s'", text, part);
-}
+#include "says.h"
 
 static void first_match_counts(void **state)
 {
@@ -53,7 +42,7 @@ static void first_match_counts(void **state)
         assert_int_equal(codec != NULL, cases[i].spec != NULL);
         if (codec) {
             assert_string_equal(wring_codec_spec(codec), cases[i].spec);
-            assert_says(reason, "of here: ");
+            assert_text_says(reason, "of here: ");
         }
         wri_rules_close(&rules);
     }
@@ -79,8 +68,8 @@ static void mistakes_are_located(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct wri_rules rules;
         assert_int_equal(wri_rules_open(&rules, "here", cases[i].text), cases[i].status);
-        assert_says(wring_error_message(), cases[i].says[0]);
-        assert_says(wring_error_message(), cases[i].says[1]);
+        assert_says(cases[i].says[0]);
+        assert_says(cases[i].says[1]);
         assert_null(rules.rule);
     }
 }
@@ -103,7 +92,7 @@ static void rules_from_a_file(void **state)
     snprintf(at, sizeof at, "@%s", path);
     require(wri_rules_open(&rules, "here", at));
     assert_string_equal(wring_codec_spec(wri_rules_find(&rules, "w", &reason)), "ef+int4");
-    assert_says(reason, path);
+    assert_text_says(reason, path);
     wri_rules_close(&rules);
     write_file(binary, text, sizeof text); /* with the zero at its end */
     snprintf(at, sizeof at, "@%s", binary);
@@ -170,23 +159,25 @@ static void a_scheduler_follows_them(void **state)
     (void)state;
     char text[4096];
     explain("l1.* = ef+int8", 0, text, sizeof text);
-    assert_says(text, "l1.weight: 1000 float32, codec ef+int8 (rule 1 of WRING_RULES: l1.*), ");
-    assert_says(text, " of 4000 bytes, state 8000 bytes");
-    assert_says(text, "l1.bias: 10 float32, codec ef+int8");
-    assert_says(text, "head: 500 float32, codec bf16 (of the scheduler), 1000 of 2000 bytes");
+    assert_text_says(text,
+                     "l1.weight: 1000 float32, codec ef+int8 (rule 1 of WRING_RULES: l1.*), ");
+    assert_text_says(text, " of 4000 bytes, state 8000 bytes");
+    assert_text_says(text, "l1.bias: 10 float32, codec ef+int8");
+    assert_text_says(text, "head: 500 float32, codec bf16 (of the scheduler), 1000 of 2000 bytes");
     explain("l1.* = ef+int8", 41, text, sizeof text);
-    assert_says(text, "l1.bias: 10 float32, codec none (below WRING_MIN_BYTES), 40 of 40 bytes");
+    assert_text_says(text,
+                     "l1.bias: 10 float32, codec none (below WRING_MIN_BYTES), 40 of 40 bytes");
     explain("l1.* = ef+int8", 40, text, sizeof text);
-    assert_says(text, "l1.bias: 10 float32, codec ef+int8");
+    assert_text_says(text, "l1.bias: 10 float32, codec ef+int8");
 
     setenv("WRING_RULES", "head = int4", 1);
     setenv("WRING_MIN_BYTES", "1K", 1);
     explain(NULL, 0, text, sizeof text);
-    assert_says(text, "head: 500 float32, codec int4 (rule 1 of WRING_RULES: head)");
-    assert_says(text, "l1.weight: 1000 float32, codec bf16 (of the scheduler)");
-    assert_says(text, "l1.bias: 10 float32, codec none (below WRING_MIN_BYTES)");
+    assert_text_says(text, "head: 500 float32, codec int4 (rule 1 of WRING_RULES: head)");
+    assert_text_says(text, "l1.weight: 1000 float32, codec bf16 (of the scheduler)");
+    assert_text_says(text, "l1.bias: 10 float32, codec none (below WRING_MIN_BYTES)");
     explain("", 0, text, sizeof text); /* the program's rules, none, go before the user's */
-    assert_says(text, "head: 500 float32, codec bf16");
+    assert_text_says(text, "head: 500 float32, codec bf16");
     unsetenv("WRING_RULES");
     unsetenv("WRING_MIN_BYTES");
 }

@@ -6,8 +6,6 @@
 #include "base/hash.h"
 #include "collective/state.h"
 
-#define SIZE(array) (sizeof(array) / sizeof(*(array)))
-
 static struct scene scene = {.kind = WRING_ALLREDUCE,
                              .op = WRING_AVG,
                              .spec = "ef+int4",
@@ -15,41 +13,13 @@ static struct scene scene = {.kind = WRING_ALLREDUCE,
                              .piece = "1K",
                              .count = {3000, 500}};
 
-static struct group {
-    wring_context *context;
-    wring_comm *comm[RANKS_MAX];
-    struct actor actor[RANKS_MAX];
-} g;
+static struct cast g;
 
 static void open_group(int nranks, const char *spec)
 {
-    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
-    options.transport = "self";
-    options.caller_progress = true;
     scene.nranks = nranks;
     scene.spec = spec;
-    setenv("WRING_PIECE", scene.piece, 1);
-    ok(wring_context_create(&options, &g.context));
-    ok(wring_comm_create_local(g.context, nranks, NULL, g.comm));
-    for (int q = 0; q < nranks; q++)
-        actor_open(&g.actor[q], &scene, g.comm[q]);
-}
-
-static void close_group(void)
-{
-    for (int q = 0; q < scene.nranks; q++) {
-        actor_close(&g.actor[q]);
-        wring_comm_destroy(g.comm[q]);
-    }
-    wring_context_destroy(g.context);
-}
-
-static void play_call(int number)
-{
-    for (int q = 0; q < scene.nranks; q++)
-        actor_start(&g.actor[q], number);
-    for (int q = 0; q < scene.nranks; q++)
-        actor_wait(&g.actor[q]);
+    cast_open(&g, &scene);
 }
 
 /* ---- saved by all ranks ---------------------------------------------------------------------- */
@@ -139,25 +109,25 @@ static void goes_on_with_the_same_bits(void)
                                         "ef+topk:0.02,unit=tensor",
                                         "ef:bits=16+int4",
                                         "ef:bits=8+topk:0.05,chunk=512"};
-    for (size_t s = 0; s < SIZE(specs); s++) {
+    for (size_t s = 0; s < LENGTH(specs); s++) {
         struct outcome outcome = {0};
         if (there != NULL && strstr(specs[s], "bits="))
             continue; /* host only */
         scene.algorithm = strstr(specs[s], "unit=tensor") ? "allgather" : "direct";
         open_group(3, specs[s]);
-        play_call(0);
+        cast_play(&g, 0);
         struct states states = save_all();
-        play_call(1);
-        play_call(3);
+        cast_play(&g, 1);
+        cast_play(&g, 3);
         for (int q = 0; q < 3; q++)
             outcome.bytes[q] = actor_outcome(&g.actor[q], &outcome.nbytes[q]);
-        close_group();
+        cast_close(&g);
         open_group(3, specs[s]);
         wring_state_report report = load_all(&states);
         assert_int_equal(report.nrestored, 6);
         assert_int_equal(report.nhanded + report.ndropped, 0);
-        play_call(1);
-        play_call(3);
+        cast_play(&g, 1);
+        cast_play(&g, 3);
         for (int q = 0; q < 3; q++) {
             size_t nbytes;
             unsigned char *bytes = actor_outcome(&g.actor[q], &nbytes);
@@ -165,7 +135,7 @@ static void goes_on_with_the_same_bits(void)
                 fail_msg("%s: rank %d goes on with other bits", specs[s], q);
             free(bytes);
         }
-        close_group();
+        cast_close(&g);
         drop(&states);
         outcome_close(&outcome);
     }
@@ -183,18 +153,18 @@ static void other_groups_get_the_same_sum(void)
                 continue;
             scene.op = (wring_op)op;
             open_group(3, "ef+int4");
-            play_call(0);
-            play_call(1);
+            cast_play(&g, 0);
+            cast_play(&g, 1);
             struct states states = save_all();
             still_to_come(0, before);
-            close_group();
+            cast_close(&g);
             open_group(nranks, "ef+int4");
             wring_state_report report = load_all(&states);
             assert_int_equal(report.nrestored + report.ndropped, 0);
             assert_int_equal(report.nhanded, 2 * nranks);
             still_to_come(0, after);
             assert_same_sum(before, after, scene.count[0]);
-            close_group();
+            cast_close(&g);
             drop(&states);
         }
     scene.op = WRING_AVG;
@@ -208,7 +178,7 @@ static void another_codec_goes_on(void)
     ok(wring_codec_create("ef+topk:0.1,chunk=512", &codec));
     ok(wring_codec_create("int8", &plain));
     open_group(3, "ef+int4");
-    play_call(0);
+    cast_play(&g, 0);
     still_to_come(0, before);
     for (int q = 0; q < 3; q++) {
         ok(wring_tensor_set_codec(g.actor[q].tensor[0], codec, &report));
@@ -222,14 +192,14 @@ static void another_codec_goes_on(void)
         wring_codec_destroy(g.actor[q].codec);
         ok(wring_codec_create("ef+topk:0.1,chunk=512", &g.actor[q].codec));
     }
-    play_call(1);
+    cast_play(&g, 1);
     for (int q = 0; q < 3; q++) {
         ok(wring_tensor_set_codec(g.actor[q].tensor[0], plain, &report));
         assert_int_equal(report.ndropped, 1);
         assert_true(report.dropped > 0);
         assert_int_equal(wring_tensor_state_nbytes(g.actor[q].tensor[0]), 0);
     }
-    close_group();
+    cast_close(&g);
     wring_codec_destroy(codec);
     wring_codec_destroy(plain);
 }
@@ -255,7 +225,7 @@ static void seal(unsigned char *bytes, size_t nbytes)
 static void bytes_that_are_not_right(void)
 {
     open_group(2, "ef+int4");
-    play_call(0);
+    cast_play(&g, 0);
     struct states states = save_all();
     size_t nbytes = states.nbytes[0];
     unsigned char *bytes = malloc(nbytes);
@@ -284,20 +254,20 @@ static void bytes_that_are_not_right(void)
     }
     free(bytes);
     drop(&states);
-    close_group();
+    cast_close(&g);
 }
 
 static void other_tensors(void)
 {
     wring_state_report report;
     open_group(2, "ef+int4");
-    play_call(0);
+    cast_play(&g, 0);
     struct states states = save_all();
-    close_group();
+    cast_close(&g);
     scene.count[0] = 3001;
     open_group(2, "ef+int4");
     refused(states.bytes[0], states.nbytes[0], WRING_E_MISMATCH, "tensor 'a' has 3001 elements");
-    close_group();
+    cast_close(&g);
     scene.count[0] = 3000;
     open_group(2, "ef+int4");
     wring_tensor_destroy(g.actor[0].tensor[0]);

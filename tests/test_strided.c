@@ -12,21 +12,10 @@
 #include <cmocka.h>
 
 #include "scheduler/strided.h"
+#include "says.h"
 
 #define RANKS 3
 #define LENGTH(array) (sizeof(array) / sizeof(*(array)))
-
-static void require(wring_status status)
-{
-    if (status != WRING_OK)
-        fail_msg("%s: %s", wring_status_name(status), wring_error_message());
-}
-
-static void assert_says(const char *part)
-{
-    if (!strstr(wring_error_message(), part))
-        fail_msg("'%s' does not say '%s'", wring_error_message(), part);
-}
 
 /* ---- packing --------------------------------------------------------------------------------- */
 

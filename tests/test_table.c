@@ -15,6 +15,7 @@
 
 #include "base/memory.h"
 #include "simd/array.h"
+#include "says.h"
 
 #define RANKS_MAX 5
 #define HEIGHT 40
@@ -26,18 +27,6 @@ static wring_comm *comm[RANKS_MAX];
 static wring_scheduler *scheduler[RANKS_MAX];
 static int nranks;
 static unsigned char dense[RANKS_MAX][HEIGHT * WIDTH * sizeof(double)];
-
-static void require(wring_status status)
-{
-    if (status != WRING_OK)
-        fail_msg("%s: %s", wring_status_name(status), wring_error_message());
-}
-
-static void assert_says(const char *part)
-{
-    if (!strstr(wring_error_message(), part))
-        fail_msg("'%s' does not say '%s'", wring_error_message(), part);
-}
 
 /* Schedulers with a table, number 0, and if DENSE_TOO a parameter 0 of the same shape. */
 static void group_open(int n, wring_dtype dtype, const wring_scheduler_options *options,

@@ -16,11 +16,7 @@ static const struct scene scene = {.nranks = N,
                                    .piece = "1K",
                                    .count = {3000, 500}};
 
-static struct group {
-    wring_context *context;
-    wring_comm *comm[N];
-    struct actor actor[N];
-} g;
+static struct cast g;
 
 /* Results are the last call's, whatever became of it; a picture without them is of state alone. */
 static void clear_results(void)
@@ -34,24 +30,8 @@ static void clear_results(void)
 
 static void open_group(void)
 {
-    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
-    options.transport = "self";
-    options.caller_progress = true;
-    setenv("WRING_PIECE", scene.piece, 1);
-    ok(wring_context_create(&options, &g.context));
-    ok(wring_comm_create_local(g.context, N, NULL, g.comm));
-    for (int q = 0; q < N; q++)
-        actor_open(&g.actor[q], &scene, g.comm[q]);
+    cast_open(&g, &scene);
     clear_results();
-}
-
-static void close_group(void)
-{
-    for (int q = 0; q < N; q++) {
-        actor_close(&g.actor[q]);
-        wring_comm_destroy(g.comm[q]);
-    }
-    wring_context_destroy(g.context);
 }
 
 /* Elements [0, COUNT) of tensor I, with the values of call number NUMBER; POISON: a NaN. */
@@ -146,7 +126,7 @@ static void steps_give_the_bits_of_calls(void)
     for (int number = 0; number < 3; number++)
         reduce_both(number, -1);
     struct picture plain = take_picture();
-    close_group();
+    cast_close(&g);
     open_group();
     for (int number = 0; number < 3; number++) {
         struct picture before = take_state();
@@ -160,7 +140,7 @@ static void steps_give_the_bits_of_calls(void)
     }
     assert_true(still(&plain));
     drop(&plain);
-    close_group();
+    cast_close(&g);
 }
 
 /* A step that is given up, or meets a NaN in its last call, is as if it had not been tried. */
@@ -184,13 +164,13 @@ static void steps_that_do_not_count(void)
     reduce_both(1, -1);
     struct picture retried = take_picture();
     drop(&before);
-    close_group();
+    cast_close(&g);
     open_group();
     reduce_both(0, -1);
     reduce_both(1, -1);
     assert_true(still(&retried));
     drop(&retried);
-    close_group();
+    cast_close(&g);
 }
 
 /* Taken back after the commit: whole tensors, and parts. */
@@ -215,13 +195,13 @@ static void commits_are_undone(void)
         assert_int_equal(wring_step_undo(g.context), WRING_E_STATE); /* a call came after it */
         struct picture after = take_picture();
         drop(&before);
-        close_group();
+        cast_close(&g);
         open_group();
         for (int number = 0; number < 3; number++)
             reduce_part(0, counts[i], number, -1);
         assert_true(still(&after));
         drop(&after);
-        close_group();
+        cast_close(&g);
     }
 }
 
@@ -245,7 +225,7 @@ static void misuse_is_refused(void)
     ok(wring_step_commit(g.context, NULL));
     ok(wring_step_undo(g.context));
     ok(wring_step_begin(g.context));
-    close_group();
+    cast_close(&g);
 }
 
 /* A NaN in one bucket of a scheduler's step keeps the residuals of all. */
@@ -287,7 +267,7 @@ static void a_schedulers_step_counts_as_one(void)
     assert_memory_equal(residual[0], residual[2], sizeof(residual[0]));
     for (int q = 0; q < N; q++)
         wring_scheduler_destroy(scheduler[q]);
-    close_group();
+    cast_close(&g);
 }
 
 #define EVERYWHERE(name)                                                                           \
