@@ -200,14 +200,18 @@ static void tell_residuals(struct sync *sync, const wring_state_report *report)
                 program_invocation_short_name, sums[0], sums[1], sums[2], sums[3]);
 }
 
+static void load_states(struct sync *sync, const void *const *bytes, const size_t *nbytes, size_t n)
+{
+    wring_state_report report = {0};
+    check(wring_state_load(sync->comm, bytes, nbytes, n, &report), "restoring what wring kept");
+    tell_residuals(sync, &report);
+}
+
 /* What this rank kept before others were lost. */
 static void restore_own(struct sync *sync)
 {
-    wring_state_report report = {0};
     const void *bytes = sync->kept;
-    check(wring_state_load(sync->comm, &bytes, &sync->kept_nbytes, 1, &report),
-          "restoring what wring kept");
-    tell_residuals(sync, &report);
+    load_states(sync, &bytes, &sync->kept_nbytes, 1);
     free(sync->kept);
     sync->kept = NULL;
 }
@@ -329,9 +333,7 @@ void sync_restore(struct sync *sync, const struct section *states, int nranks)
         bytes[n] = states[rank].bytes;
         nbytes[n++] = states[rank].nbytes;
     }
-    wring_state_report report = {0};
-    check(wring_state_load(sync->comm, bytes, nbytes, n, &report), "restoring what wring kept");
-    tell_residuals(sync, &report);
+    load_states(sync, bytes, nbytes, n);
     free(bytes);
     free(nbytes);
 }

@@ -148,11 +148,10 @@ static wring_status await_star(struct wri_control *control)
 {
     struct wri_monitor *monitor = control->monitor;
     int64_t end = wri_clock_ns() + monitor->context->config.join_timeout_ms * NS_PER_MS;
-    struct timespec until = {end / 1000000000, end % 1000000000};
     char missing[128];
-    int late = 0;
-    while (!control->formed && wri_alarm_status(control->alarm) == WRING_OK && late == 0)
-        late = pthread_cond_timedwait(&monitor->changed, &monitor->lock, &until);
+    while (!control->formed && wri_alarm_status(control->alarm) == WRING_OK &&
+           wri_monitor_wait(monitor, end))
+        ;
     if (wri_alarm_status(control->alarm) != WRING_OK)
         WRI_FAIL(control->alarm->status, "%s", control->alarm->message);
     if (control->formed)
@@ -193,7 +192,6 @@ static void say_goodbye(struct wri_control *control, bool waits)
 {
     struct wri_monitor *monitor = control->monitor;
     int64_t end = wri_clock_ns() + LEAVE_MS * NS_PER_MS;
-    struct timespec until = {end / 1000000000, end % 1000000000};
     control->leaving = true;
     control->member[control->rank].state = WRI_MEMBER_GONE;
     if (control->state == WRI_CONTROL_FOLLOWING)
@@ -205,8 +203,7 @@ static void say_goodbye(struct wri_control *control, bool waits)
     }
     waits = waits || control->gathers > 0;
     while (waits && !control->farewell && !wri_control_is_alone(control) &&
-           control->state != WRI_CONTROL_CUT_OFF &&
-           pthread_cond_timedwait(&monitor->changed, &monitor->lock, &until) == 0)
+           control->state != WRI_CONTROL_CUT_OFF && wri_monitor_wait(monitor, end))
         ;
 }
 

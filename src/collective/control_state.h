@@ -106,6 +106,9 @@ struct wri_monitor {
 /* Have the monitor look at everything now. */
 void wri_monitor_wake(struct wri_monitor *monitor);
 
+/* Wait until something has changed for whom waits in a call; false at END_NS. */
+bool wri_monitor_wait(struct wri_monitor *monitor, int64_t end_ns);
+
 /* Close and free a link; NULL is none. */
 void wri_monitor_drop(struct wri_monitor *monitor, struct wri_link **link);
 

@@ -266,10 +266,9 @@ static wring_status await_result(struct wri_control *control)
     struct wri_monitor *monitor = control->monitor;
     int64_t timeout_ms = monitor->context->config.timeout_ms;
     int64_t end = wri_clock_ns() + timeout_ms * NS_PER_MS;
-    struct timespec until = {end / 1000000000, end % 1000000000};
-    int late = 0;
-    while (control->pending && control->state != WRI_CONTROL_CUT_OFF && late == 0)
-        late = pthread_cond_timedwait(&monitor->changed, &monitor->lock, &until);
+    while (control->pending && control->state != WRI_CONTROL_CUT_OFF &&
+           wri_monitor_wait(monitor, end))
+        ;
     if (!control->pending)
         return WRING_OK;
     if (control->state == WRI_CONTROL_CUT_OFF)

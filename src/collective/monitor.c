@@ -29,6 +29,12 @@ void wri_monitor_drop(struct wri_monitor *monitor, struct wri_link **link)
     monitor->closings++;
 }
 
+bool wri_monitor_wait(struct wri_monitor *monitor, int64_t end_ns)
+{
+    struct timespec until = {end_ns / 1000000000, end_ns % 1000000000};
+    return pthread_cond_timedwait(&monitor->changed, &monitor->lock, &until) == 0;
+}
+
 void wri_monitor_wake(struct wri_monitor *monitor)
 {
     uint64_t one = 1;
