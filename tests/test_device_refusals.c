@@ -81,6 +81,50 @@ static void memory_of_the_other_kind(void **state)
     world_close(&world);
 }
 
+static void buffers_that_lie_badly(void **state)
+{
+    (void)state;
+    struct world world = world_open(1);
+    wring_request *request;
+    char *data = block_open(2 * NBYTES);
+    refused(start(world.comm[0], NULL, data + 2, data + 2, there_stream, &request),
+            WRING_E_ARGUMENT, "is not aligned to the 4 bytes of a float32");
+    refused(start(world.comm[0], NULL, data, data + NBYTES - 4, there_stream, &request),
+            WRING_E_ARGUMENT, "overlap in part");
+    refused(start(world.comm[0], NULL, data, data + 2 * NBYTES - 4, there_stream, &request),
+            WRING_E_ARGUMENT, "the last of 4000 bytes at");
+    ok(start(world.comm[0], NULL, data, data + NBYTES, there_stream, &request));
+    ok(wring_request_wait(request, NULL));
+    works(&world, data);
+    block_close(data);
+    world_close(&world);
+}
+
+static void gradients_of_the_other_kind(void **state)
+{
+    (void)state;
+    struct world world = world_open(1);
+    float host[COUNT] = {0};
+    void *data = block_open(NBYTES), *grad[] = {data, host};
+    static const char *const words[] = {"parameter 'weight': %p is memory of device 0",
+                                        "parameter 'weight': %p is host memory"};
+    for (int on_device = 0; on_device < 2; on_device++) {
+        wring_scheduler *scheduler;
+        wring_scheduler_options options = WRING_SCHEDULER_OPTIONS_INIT;
+        char expected[80];
+        int param;
+        options.stream = on_device ? there_stream : NULL;
+        ok(wring_scheduler_create(world.comm[0], &options, &scheduler));
+        snprintf(expected, sizeof(expected), words[on_device], grad[on_device]);
+        refused(wring_scheduler_add(scheduler, "weight", WRING_FLOAT32, 1, &(size_t){COUNT},
+                                    grad[on_device], &param),
+                WRING_E_ARGUMENT, expected);
+        wring_scheduler_destroy(scheduler);
+    }
+    block_close(data);
+    world_close(&world);
+}
+
 static void tensors_of_the_other_kind(void **state)
 {
     (void)state;
@@ -274,6 +318,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_the_other_kind),
+        cmocka_unit_test(buffers_that_lie_badly),
+        cmocka_unit_test(gradients_of_the_other_kind),
         cmocka_unit_test(tensors_of_the_other_kind),
         cmocka_unit_test(another_device),
         cmocka_unit_test(no_stream_at_all),

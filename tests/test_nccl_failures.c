@@ -102,6 +102,100 @@ static void a_lost_rank_is_an_error_on_all_others(void **state)
     run_ranks(3, one_call, "lost", lost);
 }
 
+static wring_tensor *tensor_open(wring_comm *comm, const wring_codec *codec)
+{
+    wring_tensor *tensor;
+    wring_tensor_options options = WRING_TENSOR_OPTIONS_INIT;
+    options.codec = codec;
+    options.device = true;
+    ok(wring_tensor_create(comm, "t", WRING_FLOAT32, 1, &(size_t){COUNT}, &options, &tensor));
+    return tensor;
+}
+
+/* What is read from the device while a call is stuck there for a rank that is gone. */
+static int reads_beside_a_stuck_call(int rank, void *arg)
+{
+    struct shared *shared = arg;
+    float residual[COUNT];
+    void *bytes;
+    size_t nbytes;
+    wring_codec *codec;
+    wring_comm *comm;
+    wring_request *request;
+    wring_context *context = open_context();
+    ok(wring_comm_create(context, NULL, &comm));
+    ok(wring_codec_create("ef+int8", &codec));
+    wring_tensor *tensor = tensor_open(comm, codec);
+    void *data = block_open(sizeof(residual));
+    while (rank == 1 && !__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE))
+        usleep(1000);
+    if (rank == 1)
+        raise(SIGKILL);
+    alarm(60);
+    wring_segment segment = {.tensor = tensor, .send = data, .recv = data, .count = COUNT};
+    wring_call call = WRING_CALL_INIT;
+    call.segments = &segment;
+    call.nsegments = 1;
+    call.stream = there_stream;
+    ok(wring_comm_start(comm, &call, &request));
+    __atomic_store_n(&shared->ready, 1, __ATOMIC_RELEASE);
+    wring_status read = wring_tensor_residual(tensor, residual, COUNT);
+    wring_status status = wring_request_wait(request, NULL);
+    bool saved = wring_state_save(comm, &bytes, &nbytes) == WRING_OK;
+    free(saved ? bytes : NULL);
+    block_close(data);
+    wring_tensor_destroy(tensor);
+    wring_comm_destroy(comm);
+    wring_context_destroy(context);
+    wring_codec_destroy(codec);
+    return saved && read == WRING_OK ? (int)status : 99;
+}
+
+static void state_is_read_beside_a_stuck_call(void **state)
+{
+    (void)state;
+    const int lost[] = {WRING_E_PEER_LOST, 1000 + SIGKILL};
+    run_ranks(2, reads_beside_a_stuck_call, shared_open(), lost);
+}
+
+/* Rank 1 alone cannot start what the others wait for. */
+static int one_cannot_start(int rank, void *arg)
+{
+    (void)arg;
+    wring_comm *comm;
+    wring_scheduler *scheduler;
+    int param;
+    wring_context *context = open_context();
+    wring_scheduler_options options = WRING_SCHEDULER_OPTIONS_INIT;
+    options.stream = there_stream;
+    ok(wring_comm_create(context, NULL, &comm));
+    ok(wring_scheduler_create(comm, &options, &scheduler));
+    size_t count = 1 << 18; /* no buffers of an earlier call are large enough */
+    void *grad = block_open(count * sizeof(float));
+    ok(wring_scheduler_add(scheduler, "weight", WRING_FLOAT32, 1, &count, grad, &param));
+    wring_barrier(comm); /* all have created it; some may hear of rank 1 already here */
+    alarm(60);
+    ok(wring_scheduler_flush(scheduler)); /* takes its own memory */
+    if (rank == 1)
+        setenv("EMU_MEMORY", "1", 1);
+    wring_status status = wring_scheduler_ready(scheduler, param);
+    if (status == WRING_OK)
+        status = wring_scheduler_finish(scheduler, NULL);
+    bool told = strstr(wring_error_message(), "device memory") != NULL;
+    wring_scheduler_destroy(scheduler);
+    block_close(grad);
+    wring_comm_destroy(comm);
+    wring_context_destroy(context);
+    return told ? (int)status : 99;
+}
+
+static void a_rank_that_cannot_start_tells_the_others(void **state)
+{
+    (void)state;
+    const int failed[] = {SOME_ERROR, WRING_E_MEMORY, SOME_ERROR};
+    run_ranks(3, one_cannot_start, NULL, failed);
+}
+
 /* The first message, a barrier's, is damaged in the middle of its frame on its way to rank 1. */
 static int damaged(int rank, void *arg)
 {
@@ -249,6 +343,8 @@ int main(void)
         cmocka_unit_test(a_mismatch_with_a_known_call_ends_too),
         cmocka_unit_test(nan_is_seen_by_all),
         cmocka_unit_test(a_lost_rank_is_an_error_on_all_others),
+        cmocka_unit_test(state_is_read_beside_a_stuck_call),
+        cmocka_unit_test(a_rank_that_cannot_start_tells_the_others),
         cmocka_unit_test(a_damaged_frame_is_refused),
         cmocka_unit_test(errors_of_nccl_come_with_its_words),
         cmocka_unit_test(nccl_missing_or_too_old),

@@ -28,7 +28,8 @@ struct wring_request {
     wring_status status;
 };
 
-static wring_context context = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static const struct wring_transport_ops transport = {.name = "none"};
+static wring_context context = {.transport = &transport, .lock = PTHREAD_MUTEX_INITIALIZER};
 static wring_comm comm = {.context = &context, .nranks = 1};
 
 /* Everything that left: per call its segments' first gradient pointers, in order. */
@@ -37,6 +38,7 @@ static struct {
     size_t nsegments[64];
     const void *first[64];
     int fail_start, fail_wait; /* the how-manieth call, 1 = first; 0: none */
+    int told;                  /* failures that the other ranks hear of */
 } wire;
 
 wring_status wri_planner_start(wring_comm *unused, const wring_call *call, struct wri_step *step,
@@ -114,9 +116,34 @@ void wri_tensor_set_reason(wring_tensor *tensor, const char *reason)
     (void)tensor, (void)reason;
 }
 
-void wri_comm_abort(wring_comm *comm)
+void wri_comm_poison(wring_comm *unused, wring_status status)
 {
-    (void)comm;
+    (void)unused, (void)status;
+    wire.told++;
+}
+
+/* Nothing is on a device. */
+wring_status wri_lane_buffers(wring_comm *unused, struct wri_arena *arena)
+{
+    (void)unused, (void)arena;
+    return WRING_E_INTERNAL;
+}
+
+void wri_lane_buffers_close(wring_comm *unused, struct wri_arena *arena, void *stream)
+{
+    (void)unused, (void)arena, (void)stream;
+}
+
+wring_status wri_lane_move(wring_comm *unused, void *dst, const void *src, size_t nbytes)
+{
+    (void)unused, (void)dst, (void)src, (void)nbytes;
+    return WRING_E_INTERNAL;
+}
+
+wring_status wri_lane_order(wring_comm *unused, void *first, void *then)
+{
+    (void)unused, (void)first, (void)then;
+    return WRING_E_INTERNAL;
 }
 
 wring_status wri_codec_create(const char *spec, wring_codec **codec_out)
@@ -415,6 +442,7 @@ static void test_failed_start_stops(void **state)
     assert_int_equal(wire.started, 2);
     assert_int_equal(wri_scheduler_finish(scheduler, NULL), WRING_E_PEER_LOST);
     assert_message("start 2");
+    assert_int_equal(wire.told, 1);
     assert_int_equal(wire.waited, 1);
     wri_scheduler_destroy(scheduler);
 }

@@ -79,13 +79,19 @@ bool wri_lane_is_quiet(wring_comm *comm);
 wring_status wri_buffers_open(wring_comm *comm, enum wri_memory kind, struct wri_arena *arena);
 void wri_buffers_close(wring_comm *comm, enum wri_memory kind, struct wri_arena *arena);
 
-/* Device memory of the communicator's, for who does not hold the lock; freed after what is on
- * STREAM, where it is used. */
+/* For who does not hold the lock: device memory of the communicator's, freed after what is on
+ * STREAM, where it is used; and a copy between such memory and the host's. */
 wring_status wri_lane_buffers(wring_comm *comm, struct wri_arena *arena);
 void wri_lane_buffers_close(wring_comm *comm, struct wri_arena *arena, void *stream);
+wring_status wri_lane_move(wring_comm *comm, void *dst, const void *src, size_t nbytes);
+
+/* Wait until all that is enqueued on the communicator's stream is through: the calls in flight may
+ * have to fail before that. Locked on entry and exit, not in between. */
+wring_status wri_lane_settle(wring_comm *comm);
 
 /* Locked, and with the context's device as the current one. What is enqueued on THEN from here on
- * waits for what is on FIRST now; and a copy from or to host memory, waited for. */
+ * waits for what is on FIRST now; and a copy from or to host memory, waited for, which is for a
+ * settled stream. */
 wring_status wri_lane_order(wring_comm *comm, void *first, void *then);
 wring_status wri_lane_copy(wring_comm *comm, void *dst, const void *src, size_t nbytes);
 

@@ -60,6 +60,14 @@ void wri_context_notify(wring_context *context)
         context->transport->wake(context->link);
 }
 
+void wri_context_yield(wring_context *context)
+{
+    static const struct timespec moment = {0, 20000};
+    pthread_mutex_unlock(&context->lock);
+    nanosleep(&moment, NULL);
+    pthread_mutex_lock(&context->lock);
+}
+
 void wri_context_set_local_ranks(wring_context *context, int local_nranks)
 {
     context->spin_limit = local_nranks < sysconf(_SC_NPROCESSORS_ONLN) ? SPIN_LIMIT : 0;

@@ -56,8 +56,10 @@ void wri_context_leave(wring_context *context, int was);
 /* Tell a driver that sleeps that the device has got as far as STREAM is now. */
 wring_status wri_context_wake_after(wring_context *context, void *stream);
 
-/* Whether CALL's buffers are where it says: device memory if it has a stream. Locked. */
-wring_status wri_context_check_memory(wring_context *context, const void *pointer, bool device);
+/* Whether all of a buffer is where it must be: in memory of the context's device, or of the host.
+ * Locked. */
+wring_status wri_context_check_memory(wring_context *context, const void *buffer, size_t nbytes,
+                                      bool device);
 
 /* Advance everything once; true if anything moved. Locked. */
 bool wri_context_poll(wring_context *context);
@@ -65,6 +67,9 @@ bool wri_context_poll(wring_context *context);
 /* One turn of a driver's loop: poll; after enough idle turns (*idle counts them) sleep until the
  * transport has something. Locked on entry and exit, not in between. */
 void wri_context_drive(wring_context *context, int *idle);
+
+/* Leave the lock to others for a moment. Locked on entry and exit. */
+void wri_context_yield(wring_context *context);
 
 /* Tell the drivers that there is a new request, or that one is done. Locked. */
 void wri_context_notify(wring_context *context);

@@ -21,7 +21,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define BATCH 64             /* ranks that are gathered from in one group */
 #define HEARSAY_NS 200000000 /* for the control path to say why the transport failed */
@@ -32,14 +31,10 @@
  * what they do on another communicator. */
 static wring_status give_way(wring_comm *comm, int64_t end_ns)
 {
-    static const struct timespec nap = {0, 20000};
-    wring_context *context = comm->context;
     if (wri_clock_ns() > end_ns)
         WRI_FAIL(WRING_E_TIMEOUT, "some rank did not come within %lld ms",
-                 (long long)context->config.timeout_ms);
-    pthread_mutex_unlock(&context->lock);
-    nanosleep(&nap, NULL);
-    pthread_mutex_lock(&context->lock);
+                 (long long)comm->context->config.timeout_ms);
+    wri_context_yield(comm->context);
     return wri_comm_check(comm);
 }
 

@@ -244,7 +244,9 @@ wring_status wri_state_load(wring_comm *comm, const void *const *states, const s
         status = wri_saved_check(states[i], nbytes[i], &saved[i], &tensors[i]);
     if (status == WRING_OK) {
         pthread_mutex_lock(&comm->context->lock);
-        status = load(&(struct states){comm, saved, tensors, nstates}, &report);
+        status = wri_lane_settle(comm);
+        if (status == WRING_OK)
+            status = load(&(struct states){comm, saved, tensors, nstates}, &report);
         pthread_mutex_unlock(&comm->context->lock);
     }
     wri_free(saved);
@@ -298,8 +300,10 @@ wring_status wri_tensor_set_codec(wring_tensor *tensor, const wring_codec *codec
     wring_state_report report = {0};
     wring_context *context = tensor->comm->context;
     pthread_mutex_lock(&context->lock);
+    wring_status status = wri_lane_settle(tensor->comm);
     int was = wri_context_enter(context);
-    wring_status status = set_codec(tensor, codec, &report);
+    if (status == WRING_OK)
+        status = set_codec(tensor, codec, &report);
     wri_context_leave(context, was);
     pthread_mutex_unlock(&context->lock);
     if (status == WRING_OK && report_out != NULL)

@@ -1,88 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A context's device and a communicator's streams on it: opened at first use, so that a program
- * without device memory never loads anything. */
-#include "collective/comm.h"
-
+/* A communicator's streams on its context's device: opened at first use. */
 #include "base/clock.h"
 #include "base/status.h"
+#include "collective/exec.h"
 
-#include <dlfcn.h>
 #include <time.h>
-
-wring_status wri_context_device(wring_context *context)
-{
-    const struct wri_device *device;
-    int count = 0, index = 0;
-    if (context->device != NULL)
-        return WRING_OK;
-    WRI_TRY(wri_device_find("cuda", context->config.modules, &device));
-    WRI_TRY(device->count(&count));
-    WRI_TRY(device->current(&index));
-    context->device_index = index;
-    context->device = device;
-    return WRING_OK;
-}
-
-int wri_context_enter(wring_context *context)
-{
-    int was = context->device_index;
-    if (context->device != NULL && context->device->current(&was) == WRING_OK &&
-        was != context->device_index)
-        context->device->select(context->device_index);
-    return was;
-}
-
-void wri_context_leave(wring_context *context, int was)
-{
-    if (context->device != NULL && was != context->device_index)
-        context->device->select(was);
-}
-
-static void wake(void *context_arg)
-{
-    wring_context *context = context_arg;
-    context->transport->wake(context->link);
-}
-
-wring_status wri_context_wake_after(wring_context *context, void *stream)
-{
-    if (context->transport->wake == NULL)
-        return WRING_OK;
-    return context->device->call_back(stream, wake, context);
-}
-
-/* Device memory can only be where the driver is loaded. Asked anew until it is. */
-static bool may_have_device_memory(void)
-{
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    if (driver == NULL)
-        driver = dlopen("libemucuda.so", RTLD_NOW | RTLD_NOLOAD);
-    if (driver != NULL)
-        dlclose(driver);
-    return driver != NULL;
-}
-
-wring_status wri_context_check_memory(wring_context *context, const void *pointer, bool device)
-{
-    int owner = -1;
-    if (!device && context->device == NULL &&
-        (!may_have_device_memory() || wri_context_device(context) != WRING_OK))
-        return WRING_OK;
-    WRI_TRY(context->device->owner(pointer, &owner));
-    if (!device && owner >= 0)
-        WRI_FAIL(WRING_E_ARGUMENT,
-                 "%p is memory of device %d, and the call has no stream: set wring_call.stream",
-                 pointer, owner);
-    if (device && owner < 0)
-        WRI_FAIL(WRING_E_ARGUMENT,
-                 "%p is host memory, and the call has a stream: leave it NULL, or copy the data to "
-                 "the device",
-                 pointer);
-    if (device && owner != context->device_index)
-        WRI_FAIL(WRING_E_ARGUMENT, "%p is memory of device %d, the context works on device %d",
-                 pointer, owner, context->device_index);
-    return WRING_OK;
-}
 
 static wring_status open_streams(wring_comm *comm)
 {
@@ -208,6 +130,8 @@ wring_status wri_lane_buffers(wring_comm *comm, struct wri_arena *arena)
     wring_status status = wri_lane_open(comm);
     int was = wri_context_enter(comm->context);
     if (status == WRING_OK)
+        status = wri_lane_settle(comm);
+    if (status == WRING_OK)
         status = wri_buffers_open(comm, WRI_MEMORY_DEVICE, arena);
     if (status == WRING_OK)
         status = comm->lane.device->stream_wait(comm->lane.stream); /* others will use it */
@@ -234,9 +158,77 @@ wring_status wri_lane_order(wring_comm *comm, void *first, void *then)
     return lane->device->event_wait(lane->device, lane->order, then);
 }
 
+/* Some thread is enqueueing a call, and left the lock to others for a moment. */
+static bool is_starting(const wring_comm *comm)
+{
+    const wring_request *request = comm->context->active;
+    while (request != NULL && !(request->comm == comm && request->starting))
+        request = request->next;
+    return request != NULL;
+}
+
+/* Until EVENT passes; never inside the device, which may wait for a rank that is gone. */
+static wring_status await(wring_comm *comm, void *event, int64_t end_ns)
+{
+    const struct wri_lane *lane = &comm->lane;
+    wring_status status = lane->device->event_record(lane->device, event, lane->stream);
+    while (status == WRING_OK) {
+        status = lane->device->event_test(lane->device, event);
+        if (status != WRING_AGAIN)
+            break;
+        if (wri_clock_ns() > end_ns)
+            WRI_FAIL(WRING_E_TIMEOUT, "what is on the communicator's stream does not end");
+        wri_context_poll(comm->context); /* a call that fails frees the stream */
+        wri_context_yield(comm->context);
+        status = WRING_OK;
+    }
+    return status;
+}
+
+static wring_status settle(wring_comm *comm, void *event)
+{
+    int64_t end_ns = wri_clock_ns() + comm->context->config.timeout_ms * 1000000 + WRI_QUIET_NS;
+    for (;;) {
+        bool starting = is_starting(comm);
+        uint64_t operation = comm->operation;
+        wring_status status = await(comm, event, end_ns);
+        if (status != WRING_OK || (!starting && operation == comm->operation))
+            return status;
+        wri_context_yield(comm->context);
+    }
+}
+
+wring_status wri_lane_settle(wring_comm *comm)
+{
+    const struct wri_device *device = comm->lane.device;
+    void *event;
+    if (device == NULL)
+        return WRING_OK;
+    int was = wri_context_enter(comm->context);
+    wring_status status = device->event_open(device, &event);
+    if (status == WRING_OK) {
+        status = settle(comm, event);
+        device->event_close(device, event);
+    }
+    wri_context_leave(comm->context, was);
+    return status;
+}
+
 wring_status wri_lane_copy(wring_comm *comm, void *dst, const void *src, size_t nbytes)
 {
     const struct wri_lane *lane = &comm->lane;
     WRI_TRY(lane->device->copy(lane->device, lane->stream, dst, src, nbytes));
     return lane->device->stream_wait(lane->stream);
+}
+
+wring_status wri_lane_move(wring_comm *comm, void *dst, const void *src, size_t nbytes)
+{
+    pthread_mutex_lock(&comm->context->lock);
+    wring_status status = wri_lane_settle(comm);
+    int was = wri_context_enter(comm->context);
+    if (status == WRING_OK)
+        status = wri_lane_copy(comm, dst, src, nbytes);
+    wri_context_leave(comm->context, was);
+    pthread_mutex_unlock(&comm->context->lock);
+    return status;
 }

@@ -214,8 +214,10 @@ static wring_status save(wring_comm *comm, void **bytes_out, size_t *nbytes_out)
 wring_status wri_state_save(wring_comm *comm, void **bytes_out, size_t *nbytes_out)
 {
     pthread_mutex_lock(&comm->context->lock);
+    wring_status status = wri_lane_settle(comm);
     int was = wri_context_enter(comm->context);
-    wring_status status = save(comm, bytes_out, nbytes_out);
+    if (status == WRING_OK)
+        status = save(comm, bytes_out, nbytes_out);
     wri_context_leave(comm->context, was);
     pthread_mutex_unlock(&comm->context->lock);
     return status;

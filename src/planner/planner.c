@@ -50,11 +50,32 @@ static wring_status check_place(const wring_comm *comm, const wring_call *call,
     return wri_codec_on_device(codec, context->device);
 }
 
-static wring_status check_buffer(const wring_comm *comm, const wring_call *call, const void *buffer)
+static wring_status check_buffer(const wring_comm *comm, const wring_call *call, const void *buffer,
+                                 size_t nbytes)
 {
+    size_t element_nbytes = wring_dtype_size(call->dtype);
     if (buffer == NULL)
         return WRING_OK;
-    return wri_context_check_memory(comm->context, buffer, call->stream != NULL);
+    if ((uintptr_t)buffer % element_nbytes != 0)
+        WRI_FAIL(WRING_E_ARGUMENT, "%p is not aligned to the %zu bytes of a %s", buffer,
+                 element_nbytes, wring_dtype_name(call->dtype));
+    return wri_context_check_memory(comm->context, buffer, nbytes, call->stream != NULL);
+}
+
+/* Memory of this rank's, all of the right kind; SEND is NULL if nothing is read. */
+static wring_status check_buffers(const wring_comm *comm, const wring_call *call, const void *send,
+                                  const void *recv, size_t count)
+{
+    size_t nbytes = count * wring_dtype_size(call->dtype);
+    uintptr_t from = (uintptr_t)send, to = (uintptr_t)recv;
+    if (count == 0)
+        return WRING_OK;
+    if (send != NULL && from != to && from < to + nbytes && to < from + nbytes)
+        WRI_FAIL(WRING_E_ARGUMENT,
+                 "send %p and recv %p overlap in part: %zu bytes each, the same or apart", send,
+                 recv, nbytes);
+    WRI_TRY(check_buffer(comm, call, send, nbytes));
+    return check_buffer(comm, call, recv, nbytes);
 }
 
 static wring_status check_tensor(const wring_comm *comm, const wring_call *call,
@@ -103,10 +124,8 @@ static wring_status check_segments(const wring_comm *comm, const wring_call *cal
             WRI_FAIL(WRING_E_ARGUMENT, "segment %zu has too many elements: %zu", i, segment->count);
         if (segment->tensor != NULL)
             WRI_TRY(check_tensor(comm, call, segment, codec));
-        if (segment->count > 0) {
-            WRI_TRY(check_buffer(comm, call, reads ? segment->send : NULL));
-            WRI_TRY(check_buffer(comm, call, segment->recv));
-        }
+        WRI_TRY(
+            check_buffers(comm, call, reads ? segment->send : NULL, segment->recv, segment->count));
     }
     return WRING_OK;
 }

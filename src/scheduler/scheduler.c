@@ -17,6 +17,10 @@ wring_status wri_scheduler_create(wring_comm *comm, const wring_scheduler_option
                                   wring_scheduler **scheduler_out)
 {
     void *block;
+    if (options->stream == NULL && wri_context_ordered(comm->context))
+        WRI_FAIL(WRING_E_ARGUMENT,
+                 "transport %s moves device memory: set wring_scheduler_options.stream",
+                 comm->context->transport->name);
     WRI_TRY(wri_alloc(1, sizeof(wring_scheduler), &block));
     wring_scheduler *scheduler = block;
     scheduler->comm = comm;
@@ -128,6 +132,20 @@ static wring_status check_memory(wring_scheduler *scheduler, const struct wri_pa
     return WRING_OK;
 }
 
+/* Where the gradient stands: said now, not by a bucket of the first step. */
+static wring_status check_place(wring_scheduler *scheduler, const struct wri_parameter *param)
+{
+    wring_context *context = scheduler->comm->context;
+    size_t nbytes = param->count * wring_dtype_size(param->dtype);
+    bool device = scheduler->options.stream != NULL;
+    if (nbytes == 0 || param->strided)
+        return WRING_OK;
+    pthread_mutex_lock(&context->lock);
+    wring_status status = wri_context_check_memory(context, param->grad, nbytes, device);
+    pthread_mutex_unlock(&context->lock);
+    return status == WRING_OK ? status : wri_fail_context(status, "parameter '%s'", param->name);
+}
+
 static wring_status check_type(const wring_scheduler *scheduler, const struct wri_parameter *param)
 {
     wring_status status = wri_codec_accepts(param->codec, param->dtype, scheduler->options.op);
@@ -151,6 +169,7 @@ static wring_status param_init(wring_scheduler *scheduler, int ndim, const size_
     param->count = wri_tensor_count(param->tensor);
     param->codec = wri_tensor_codec(param->tensor);
     WRI_TRY(check_type(scheduler, param));
+    WRI_TRY(check_place(scheduler, param));
     WRI_TRY(init_strided(scheduler, ndim, shape, strides, param));
     return check_memory(scheduler, param);
 }

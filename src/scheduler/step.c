@@ -24,6 +24,14 @@ static void remember(wring_scheduler *scheduler, wring_status status)
     snprintf(scheduler->message, sizeof scheduler->message, "%s", wring_error_message());
 }
 
+/* The same of what this rank may have met by itself: the others must not wait for it. */
+static void give_up(wring_scheduler *scheduler, wring_status status)
+{
+    remember(scheduler, status);
+    if (status != WRING_OK)
+        wri_comm_poison(scheduler->comm, status);
+}
+
 static wring_status failure(const wring_scheduler *scheduler)
 {
     if (scheduler->failure != WRING_OK)
@@ -100,12 +108,12 @@ static wring_status start_buckets(wring_scheduler *scheduler, bool wait)
     wring_status status = settle_weight(scheduler, wait);
     if (status == WRING_AGAIN)
         return WRING_OK;
-    remember(scheduler, status);
+    give_up(scheduler, status);
     while (scheduler->failure == WRING_OK && scheduler->nstarted < scheduler->nbuckets) {
         struct wri_bucket *bucket = &scheduler->buckets[scheduler->nstarted];
         if (bucket->nsettled < bucket->nsegments)
             break;
-        remember(scheduler, start_bucket(scheduler, bucket));
+        give_up(scheduler, start_bucket(scheduler, bucket));
         scheduler->nstarted++;
     }
     return failure(scheduler);
@@ -291,7 +299,7 @@ static void drop_empty_micro(wring_scheduler *scheduler)
     scheduler->ncounted = ncounted;
 }
 
-/* Tables leave last. If this rank fails alone (no memory), it says so: the others wait for it. */
+/* Tables leave last. */
 static wring_result reduce_tables(wring_scheduler *scheduler)
 {
     wring_result total = {0};
@@ -301,10 +309,8 @@ static wring_result reduce_tables(wring_scheduler *scheduler)
         wri_tables_drop(scheduler->tables, scheduler->ntables);
         return total;
     }
-    remember(scheduler, wri_tables_reduce(scheduler->tables, scheduler->ntables, scheduler->comm,
-                                          scheduler->options.op, divisor_of(scheduler), &total));
-    if (scheduler->failure != WRING_OK)
-        wri_comm_abort(scheduler->comm);
+    give_up(scheduler, wri_tables_reduce(scheduler->tables, scheduler->ntables, scheduler->comm,
+                                         scheduler->options.op, divisor_of(scheduler), &total));
     return total;
 }
 

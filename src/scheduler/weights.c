@@ -19,17 +19,6 @@ void wri_weights_fix(struct wri_weights *weights, double value)
     weights->sum += value;
 }
 
-/* Copy the total between host and device, and wait for it. */
-static wring_status move(wring_comm *comm, void *dst, const void *src)
-{
-    pthread_mutex_lock(&comm->context->lock);
-    int was = wri_context_enter(comm->context);
-    wring_status status = wri_lane_copy(comm, dst, src, sizeof(double));
-    wri_context_leave(comm->context, was);
-    pthread_mutex_unlock(&comm->context->lock);
-    return status;
-}
-
 wring_status wri_weights_start(struct wri_weights *weights, wring_comm *comm)
 {
     if (weights->request || weights->known)
@@ -37,7 +26,7 @@ wring_status wri_weights_start(struct wri_weights *weights, wring_comm *comm)
     weights->total = weights->sum;
     void *value = weights->there ? weights->there : &weights->total;
     if (weights->there)
-        WRI_TRY(move(comm, weights->there, &weights->total));
+        WRI_TRY(wri_lane_move(comm, weights->there, &weights->total, sizeof(double)));
     wring_segment segment = {.send = value, .recv = value, .count = 1};
     wring_call call = WRING_CALL_INIT;
     call.kind = WRING_ALLREDUCE;
@@ -60,7 +49,7 @@ wring_status wri_weights_test(struct wri_weights *weights, wring_comm *comm, boo
     weights->request = NULL;
     WRI_TRY(wri_request_wait(request, NULL));
     if (weights->there)
-        WRI_TRY(move(comm, &weights->total, weights->there));
+        WRI_TRY(wri_lane_move(comm, &weights->total, weights->there, sizeof(double)));
     weights->known = true;
     return WRING_OK;
 }
