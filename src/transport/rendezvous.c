@@ -9,6 +9,7 @@
  *      header   8 magic, 4 version, 4 ranks, 8 job, 4 rank or answer, 4 bytes that follow, 8 nonce
  *      hello    header, blob
  *      answer   header, then for each rank in order: 4 length, blob
+ *               or, when rank 0's time is up: header, then a bit for each rank that has joined
  *
  * All numbers are little-endian.
  */
@@ -24,6 +25,8 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "transport/rendezvous_sides.h"
+
+#define GRACE_MS 1000 /* for rank 0, whose time ends a little later, to say who is missing */
 
 /* ---- the format ------------------------------------------------------------------------------ */
 
@@ -91,15 +94,20 @@ void wri_rendezvous_connection_close(struct connection *connection)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* "1, 3-7": the ranks that have not joined. */
-static void list_missing(const struct wri_rendezvous *r, char *text, size_t nbytes)
+static bool has_joined(const unsigned char *joined, int rank)
+{
+    return joined[rank / 8] >> rank % 8 & 1;
+}
+
+void wri_rendezvous_list_missing(const unsigned char *joined, int nranks, char *text, size_t nbytes)
 {
     size_t used = 0;
-    for (int rank = 0; rank < r->nranks && used < nbytes; rank++) {
+    text[0] = '\0';
+    for (int rank = 0; rank < nranks && used < nbytes; rank++) {
         int last = rank;
-        if (r->blobs[rank])
+        if (has_joined(joined, rank))
             continue;
-        while (last + 1 < r->nranks && !r->blobs[last + 1])
+        while (last + 1 < nranks && !has_joined(joined, last + 1))
             last++;
         used += (size_t)snprintf(text + used, nbytes - used, last > rank ? "%s%d-%d" : "%s%d",
                                  used ? ", " : "", rank, last);
@@ -107,9 +115,21 @@ static void list_missing(const struct wri_rendezvous *r, char *text, size_t nbyt
     }
 }
 
-static wring_status time_out(const struct wri_rendezvous *r)
+static wring_status give_up(struct wri_rendezvous *r, char *missing, size_t nbytes)
 {
-    char missing[512] = "";
+    unsigned char *joined;
+    WRI_TRY(wri_alloc((size_t)r->nranks / 8 + 1, 1, (void **)&joined));
+    for (int rank = 0; rank < r->nranks; rank++)
+        joined[rank / 8] |= (unsigned char)((r->blobs[rank] != NULL) << rank % 8);
+    wri_rendezvous_list_missing(joined, r->nranks, missing, nbytes);
+    wri_rendezvous_root_give_up(r, joined);
+    wri_free(joined);
+    return WRING_OK;
+}
+
+static wring_status time_out(struct wri_rendezvous *r)
+{
+    char missing[512];
     long long ms = (r->deadline_ns - r->begin_ns) / NS_PER_MS;
     if (r->rank != 0)
         WRI_FAIL(WRING_E_TIMEOUT,
@@ -117,7 +137,7 @@ static wring_status time_out(const struct wri_rendezvous *r)
                  "0 was sought at %s port %d: %s",
                  r->rank, r->nranks, ms, r->host, r->port,
                  r->said_hello ? "it was reached, and waits for others" : r->trouble);
-    list_missing(r, missing, sizeof missing);
+    WRI_TRY(give_up(r, missing, sizeof missing));
     WRI_FAIL(WRING_E_TIMEOUT,
              "rank 0: %d of %d ranks had joined at %s port %d after %lld ms; missing "
              "ranks: %s%s%s",
@@ -170,7 +190,8 @@ wring_status wri_rendezvous_open(const struct wri_rendezvous_options *options, c
 
 wring_status wri_rendezvous_poll(struct wri_rendezvous *r, int wait_ms)
 {
-    int64_t left_ms = (r->deadline_ns - wri_clock_ns()) / NS_PER_MS + 1;
+    int64_t end_ns = r->deadline_ns + (r->said_hello ? GRACE_MS * NS_PER_MS : 0);
+    int64_t left_ms = (end_ns - wri_clock_ns()) / NS_PER_MS + 1;
     if (r->complete)
         return WRING_OK;
     if (left_ms <= 0)

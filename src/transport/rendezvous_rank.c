@@ -75,7 +75,12 @@ static wring_status check_answer(struct wri_rendezvous *r)
     wri_rendezvous_header_decode(head);
     if (head->magic != WRI_RENDEZVOUS_MAGIC || head->job != r->job)
         return try_later(r, "the listener is no rank 0 of this job");
-    if (head->rank > ANSWER_TABLE && head->rank < ANSWER_COUNT)
+    if (head->rank == ANSWER_INCOMPLETE && head->nbytes == wri_div_up((size_t)r->nranks, 8)) {
+        WRI_TRY(wri_alloc(head->nbytes, 1, (void **)&r->link.body));
+        r->link.head_done = true;
+        return WRING_OK;
+    }
+    if (head->rank > ANSWER_TABLE && head->rank < ANSWER_INCOMPLETE)
         WRI_FAIL(WRING_E_MISMATCH, "rank 0 at %s port %d refused rank %d of %d: %s", r->host,
                  r->port, r->rank, r->nranks, refusals[head->rank]);
     if (head->rank != ANSWER_TABLE || head->version != WRI_RENDEZVOUS_VERSION ||
@@ -91,12 +96,23 @@ static wring_status check_answer(struct wri_rendezvous *r)
     return WRING_OK;
 }
 
+static wring_status hear_missing(struct wri_rendezvous *r)
+{
+    char missing[512];
+    WRI_TRY(wri_socket_recv(r->link.fd, r->link.body, r->link.head.nbytes, &r->link.done));
+    wri_rendezvous_list_missing(r->link.body, r->nranks, missing, sizeof missing);
+    WRI_FAIL(WRING_E_TIMEOUT, "rank %d: rank 0 at %s port %d gave up; missing ranks: %s", r->rank,
+             r->host, r->port, missing);
+}
+
 static wring_status hear_answer(struct wri_rendezvous *r)
 {
     if (!r->link.head_done) {
         WRI_TRY(wri_socket_recv(r->link.fd, r->link.bytes, HEADER_NBYTES, &r->link.done));
         WRI_TRY(check_answer(r));
     }
+    if (r->link.body)
+        return hear_missing(r);
     WRI_TRY(wri_socket_recv(r->link.fd, r->table + HEADER_NBYTES, r->table_nbytes - HEADER_NBYTES,
                             &r->link.done));
     return wri_rendezvous_index_table(r);

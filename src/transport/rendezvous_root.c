@@ -141,6 +141,21 @@ static void describe(const struct wri_rendezvous *r, const struct connection *co
              holder(r, head->rank, other));
 }
 
+void wri_rendezvous_root_give_up(struct wri_rendezvous *r, const unsigned char *joined)
+{
+    size_t nbytes = wri_div_up((size_t)r->nranks, 8);
+    for (size_t i = 0; i < r->nconnections && !r->table; i++) {
+        unsigned char head[HEADER_NBYTES];
+        struct connection *connection = &r->connections[i];
+        size_t sent = 0;
+        if (connection->rank < 0)
+            continue;
+        wri_rendezvous_header_write(head, r, ANSWER_INCOMPLETE, nbytes, 0);
+        if (wri_socket_send(connection->fd, head, sizeof head, &sent) == WRING_OK)
+            (void)wri_socket_send(connection->fd, joined, nbytes, &sent);
+    }
+}
+
 /* A whole hello is here. WRING_E_MISMATCH: refused, and told so as well as the socket takes it. */
 static wring_status join(struct wri_rendezvous *r, struct connection *connection)
 {

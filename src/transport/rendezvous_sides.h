@@ -24,6 +24,7 @@ enum answer {
     ANSWER_NRANKS,
     ANSWER_RANGE,
     ANSWER_TAKEN,
+    ANSWER_INCOMPLETE, /* rank 0's time is up */
     ANSWER_COUNT
 };
 
@@ -96,6 +97,13 @@ uint32_t wri_rendezvous_length_at(const unsigned char *entry);
 
 /* Find the entries of the table, which came from outside. */
 wring_status wri_rendezvous_index_table(struct wri_rendezvous *r);
+
+/* "1, 3-7": the ranks whose bit in JOINED, one per rank, lowest first, is not set. */
+void wri_rendezvous_list_missing(const unsigned char *joined, int nranks, char *text,
+                                 size_t nbytes);
+
+/* Rank 0's time is up: tell those who have joined. JOINED: a bit per rank. */
+void wri_rendezvous_root_give_up(struct wri_rendezvous *r, const unsigned char *joined);
 
 /* Each side's start, and one step: wait for a socket, at most WAIT_MS, and do what can be done. */
 wring_status wri_rendezvous_root_prepare(struct wri_rendezvous *r, const void *blob, size_t nbytes);

@@ -146,6 +146,14 @@ def hurt(job, ranks, victims):
     return at
 
 
+def names(error, victim):
+    """Whether ERROR says "rank VICTIM", or has it in "missing ranks: 1, 3-7"."""
+    missing = re.search(r"missing ranks: ([-0-9, ]*)", error)
+    spans = re.findall(r"(\d+)(?:-(\d+))?", missing[1] if missing else "")
+    return bool(re.search(rf"\brank {victim}\b", error)) or any(
+        int(first) <= victim <= int(last or first) for first, last in spans)
+
+
 def verdict(job, rank, victims, at, limit):
     """What is bad about a survivor, or None; and the seconds that it took to notice."""
     error, end = rank.line("error"), rank.line("done")
@@ -156,7 +164,7 @@ def verdict(job, rank, victims, at, limit):
     if not error:
         return f"ended with status {rank.process.returncode} and no error", None
     took = int(error.split()[1]) / 1e9 - at
-    if not any(re.search(rf"\brank {victim}\b", error) for victim in victims):
+    if not any(names(error, victim) for victim in victims):
         return f"names none of {victims}: {error}", took
     least, most = {"stop:5": (STOP_T_S, 2 * STOP_T_S), "point:join": (-1, JOIN_S + limit)}.get(
         job.how, (-1, limit))
