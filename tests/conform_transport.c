@@ -34,7 +34,8 @@ struct world {
 
 static void *open_instance(ops_t *ops, uint64_t seed)
 {
-    struct wring_transport_open options = {sizeof options, &wri_host_services, seed, NULL};
+    struct wring_transport_open options = {
+        .size = sizeof options, .host = &wri_host_services, .seed = seed};
     void *self = NULL;
     assert_int_equal(ops->open(&options, &self), WRING_OK);
     return self;

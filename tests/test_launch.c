@@ -262,6 +262,31 @@ static void an_inherited_socket_is_handed_out_once(void **state)
     close(fd);
 }
 
+/* What need not be reached from elsewhere does not listen there. */
+static void ranks_of_one_machine_are_known_as_such(void **state)
+{
+    static const struct {
+        const char *environment;
+        bool local;
+    } rows[] = {{"", false},
+                {WRING2 "WRING_ROOT=127.0.0.1:9", true},
+                {WRING2 "WRING_ROOT=[::1]:9", true},
+                {WRING2 "WRING_ROOT=10.0.0.1:9", false},
+                {WRING2 "WRING_ROOT=no.such.host.invalid:9", false},
+                {"WRING_RANK=0 WRING_SIZE=1", false},
+                {OMPI_LOCAL, true},
+                {OMPI_LOCAL "WRING_ROOT=10.0.0.1", false},
+                {SLURM_AT("n1"), false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct wri_config config;
+        set_environment(rows[i].environment);
+        assert_int_equal(wri_config_load(&config), WRING_OK);
+        if (wri_launch_is_local(&config) != rows[i].local)
+            fail_msg("'%s'", rows[i].environment);
+    }
+}
+
 /* A program asks so whether it is one of several ranks. */
 static void who_speaks_can_be_asked(void **state)
 {
@@ -304,6 +329,7 @@ int main(void)
         cmocka_unit_test(every_case),
         cmocka_unit_test(the_port_follows_from_the_job),
         cmocka_unit_test(the_port_is_never_the_masters),
+        cmocka_unit_test(ranks_of_one_machine_are_known_as_such),
         cmocka_unit_test(who_speaks_can_be_asked),
         cmocka_unit_test(an_inherited_socket_is_handed_out_once),
     };

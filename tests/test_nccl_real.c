@@ -27,7 +27,8 @@ static void it_loads_and_names_groups(void **state)
     (void)state;
     unsigned char id[2][WRING_ADDRESS_MAX];
     size_t nbytes[2] = {sizeof(id[0]), sizeof(id[1])};
-    struct wring_transport_open options = {sizeof options, &wri_host_services, 0, library};
+    struct wring_transport_open options = {
+        .size = sizeof options, .host = &wri_host_services, .library = library};
     assert_int_equal(wri_transport_find("nccl", "", &ops), WRING_OK);
     assert_int_equal(ops->open(&options, &self), WRING_OK);
     for (int i = 0; i < 2; i++) {

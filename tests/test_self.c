@@ -21,7 +21,8 @@ struct world {
 
 static struct world world_open(uint64_t seed)
 {
-    struct wring_transport_open options = {sizeof options, &wri_host_services, seed, NULL};
+    struct wring_transport_open options = {
+        .size = sizeof options, .host = &wri_host_services, .seed = seed};
     struct world world = {.ops = NULL};
     assert_int_equal(wri_transport_find("self", "", &world.ops), WRING_OK);
     assert_int_equal(world.ops->open(&options, &world.self), WRING_OK);

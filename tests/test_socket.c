@@ -120,12 +120,25 @@ static void a_refused_connection_shows_in_the_transfer(void **state)
     assert_int_equal(errno, ECONNREFUSED);
 }
 
+static void loopback_is_told_from_the_rest(void **state)
+{
+    static const struct {
+        const char *host;
+        bool loopback;
+    } rows[] = {{"127.0.0.1", true}, {"::1", true},       {"localhost", true},
+                {"0.0.0.0", false},  {"10.0.0.1", false}, {"no.such.host.invalid", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_int_equal(wri_socket_is_loopback(rows[i].host), rows[i].loopback);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(transfers_continue_where_they_stopped),
         cmocka_unit_test(a_closed_end_is_told_from_an_error),
         cmocka_unit_test(the_other_side_is_named),
+        cmocka_unit_test(loopback_is_told_from_the_rest),
         cmocka_unit_test(a_refused_connection_shows_in_the_transfer),
     };
     return cmocka_run_group_tests_name("socket", tests, NULL, NULL);

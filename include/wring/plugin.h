@@ -148,6 +148,7 @@ struct wring_transport_open {
     const struct wring_host_services *host;
     uint64_t seed;       /* for transports with an order of their own choice */
     const char *library; /* what transport nccl loads */
+    bool local;          /* all ranks are known to be on this machine: listen on loopback only */
 };
 
 #define WRING_ADDRESS_MAX 2048 /* bytes of one rank's transport address */

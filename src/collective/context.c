@@ -3,7 +3,6 @@
 #include "collective/context.h"
 
 #include "base/memory.h"
-#include "base/module.h"
 #include "base/status.h"
 #include "codec/codec.h"
 #include "collective/control.h"
@@ -88,17 +87,6 @@ static void *progress_main(void *arg)
     return NULL;
 }
 
-static wring_status open_transport(wring_context *context, const char *name)
-{
-    WRI_TRY(wri_transport_find(name ? name : context->config.transport, context->config.modules,
-                               &context->transport));
-    struct wring_transport_open open = {.size = sizeof(open),
-                                        .host = &wri_host_services,
-                                        .seed = (uint64_t)context->config.seed,
-                                        .library = context->config.nccl};
-    return context->transport->open(&open, &context->link);
-}
-
 wring_status wri_context_create(const wring_context_options *options, wring_context **context_out)
 {
     wring_context *context;
@@ -112,7 +100,8 @@ wring_status wri_context_create(const wring_context_options *options, wring_cont
     if (status == WRING_OK)
         status = wri_alloc(1, sizeof(*context->step), (void **)&context->step);
     if (status == WRING_OK)
-        status = open_transport(context, options ? options->transport : NULL);
+        status = wri_transport_open(&context->config, options ? options->transport : NULL,
+                                    &context->transport, &context->link);
     if (status != WRING_OK)
         goto free_context;
 

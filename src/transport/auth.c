@@ -20,7 +20,6 @@
  */
 #include "transport/auth.h"
 
-#include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -114,20 +113,11 @@ wring_status wri_secret_load(const struct wri_config *config, struct wri_secret 
     return WRING_OK;
 }
 
-static bool is_loopback(const struct sockaddr *address)
-{
-    if (address->sa_family == AF_INET)
-        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
-    const struct in6_addr *v6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
-    return address->sa_family == AF_INET6 &&
-           (IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127));
-}
-
 wring_status wri_secret_permits(const struct wri_secret *secret, const char *host,
                                 const struct addrinfo *addresses)
 {
     for (; addresses && !secret->known && !secret->insecure; addresses = addresses->ai_next)
-        if (!is_loopback(addresses->ai_addr))
+        if (!wri_socket_address_is_loopback(addresses->ai_addr))
             WRI_FAIL(WRING_E_CONFIG,
                      "other machines reach %s, and the job has no secret: set the same "
                      "WRING_SECRET or WRING_SECRET_FILE for all ranks, or WRING_INSECURE=1 if "

@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "transport/launcher.h"
 #include "transport/rendezvous.h"
+#include "transport/socket.h"
 
 #define PORT_FIRST 20000
 #define PORT_COUNT 12000
@@ -208,16 +209,28 @@ static wring_status ask_all(const struct wri_config *config, struct wri_launch *
     return WRING_OK;
 }
 
-wring_status wri_launch_detect(const struct wri_config *config, struct wri_launch *launch_out)
+static wring_status find(const struct wri_config *config, struct wri_launch *launch)
 {
     const struct wri_launcher *launcher;
+    WRI_TRY(ask_all(config, launch, &launcher));
+    WRI_TRY(apply_settings(config, launch));
+    if (launch->nranks > 0)
+        WRI_TRY(check_ranges(launch));
+    WRI_TRY(launcher ? launcher_root(launcher, launch) : settings_root(config, launch));
+    return check_ranges(launch);
+}
+
+bool wri_launch_is_local(const struct wri_config *config)
+{
     struct wri_launch launch;
-    WRI_TRY(ask_all(config, &launch, &launcher));
-    WRI_TRY(apply_settings(config, &launch));
-    if (launch.nranks > 0)
-        WRI_TRY(check_ranges(&launch));
-    WRI_TRY(launcher ? launcher_root(launcher, &launch) : settings_root(config, &launch));
-    WRI_TRY(check_ranges(&launch));
+    return find(config, &launch) == WRING_OK && launch.host[0] &&
+           wri_socket_is_loopback(launch.host);
+}
+
+wring_status wri_launch_detect(const struct wri_config *config, struct wri_launch *launch_out)
+{
+    struct wri_launch launch;
+    WRI_TRY(find(config, &launch));
     WRI_TRY(take_listen_fd(&launch));
     *launch_out = launch;
     return WRING_OK;

@@ -24,6 +24,9 @@ struct wri_launch {
  * out of the environment, so that only the first detection hands it out. */
 wring_status wri_launch_detect(const struct wri_config *config, struct wri_launch *launch_out);
 
+/* True if a launcher or the settings say that all ranks meet on this machine's loopback. */
+bool wri_launch_is_local(const struct wri_config *config);
+
 /* The INDEX-th launcher, the settings first, and what it says, or why that is unclear; false past
  * the end. */
 bool wri_launch_info(size_t index, wring_info *info_out);

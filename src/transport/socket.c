@@ -2,8 +2,10 @@
 /* Stream sockets that never block; see socket.h. */
 #include "transport/socket.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +28,27 @@ static wring_status resolve(const char *host, int port, int flags, struct addrin
 wring_status wri_socket_resolve(const char *host, int port, struct addrinfo **addresses_out)
 {
     return resolve(host, port, 0, addresses_out);
+}
+
+bool wri_socket_address_is_loopback(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
+    const struct in6_addr *v6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
+    return address->sa_family == AF_INET6 &&
+           (IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127));
+}
+
+bool wri_socket_is_loopback(const char *host)
+{
+    struct addrinfo *addresses;
+    bool all = true;
+    if (wri_socket_resolve(host, 0, &addresses) != WRING_OK)
+        return false;
+    for (const struct addrinfo *a = addresses; a; a = a->ai_next)
+        all = all && wri_socket_address_is_loopback(a->ai_addr);
+    freeaddrinfo(addresses);
+    return all;
 }
 
 static int open_socket(const struct addrinfo *address)

@@ -10,9 +10,14 @@
 #define WRI_SOCKET_NAME_MAX 80 /* text of an address with its port, terminator included */
 
 struct addrinfo;
+struct sockaddr;
 
 /* The addresses of HOST (numeric or name), for freeaddrinfo. */
 wring_status wri_socket_resolve(const char *host, int port, struct addrinfo **addresses_out);
+
+/* Only this machine reaches the address; all addresses of the host (false if it has none). */
+bool wri_socket_address_is_loopback(const struct sockaddr *address);
+bool wri_socket_is_loopback(const char *host);
 
 /* Listen on the first address of HOST that can be bound; *PORT 0: any, updated. */
 wring_status wri_socket_listen(const char *host, int *port, int *fd_out);

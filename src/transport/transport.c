@@ -15,9 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/module.h"
 #include "base/status.h"
 #include "transport/rdma.h"
+#include "transport/rendezvous.h"
 
 #define REASON_NBYTES 1024
 
@@ -151,6 +153,18 @@ wring_status wri_transport_find(const char *name, const char *folder,
             return row_open(i, folder, ops_out);
     list_names(names, sizeof names);
     WRI_FAIL(WRING_E_MODULE, "no transport '%s'; there are: %s", name, names);
+}
+
+wring_status wri_transport_open(const struct wri_config *config, const char *name,
+                                const struct wring_transport_ops **ops_out, void **self_out)
+{
+    const struct wring_transport_open options = {.size = sizeof options,
+                                                 .host = &wri_host_services,
+                                                 .seed = (uint64_t)config->seed,
+                                                 .library = config->nccl,
+                                                 .local = wri_launch_is_local(config)};
+    WRI_TRY(wri_transport_find(name ? name : config->transport, config->modules, ops_out));
+    return (*ops_out)->open(&options, self_out);
 }
 
 bool wri_transport_info(size_t index, const char *folder, wring_info *info_out)

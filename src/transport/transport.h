@@ -5,11 +5,17 @@
 
 #include <wring/plugin.h>
 
+struct wri_config;
+
 /* Table of the named transport, its module loaded from FOLDER (empty: beside the library). A module
  * stays loaded for the life of the process. WRING_E_MODULE says what is missing and how to get
  * it. */
 wring_status wri_transport_find(const char *name, const char *folder,
                                 const struct wring_transport_ops **ops_out);
+
+/* Open the named transport, NULL: the one that the settings name, as the settings say. */
+wring_status wri_transport_open(const struct wri_config *config, const char *name,
+                                const struct wring_transport_ops **ops_out, void **self_out);
 
 /* The INDEX-th transport for people (loads its module to find out); false past the end. */
 bool wri_transport_info(size_t index, const char *folder, wring_info *info_out);

@@ -569,8 +569,8 @@ static bool allowed(const char *const *words)
     return list[0] == '^' ? !named : named;
 }
 
-/* With RDMA, without, or either way. */
-enum machine { ANY_MACHINE, WITH_RDMA, WITHOUT_RDMA };
+/* Either way, with RDMA devices that may be used, without; without, and all ranks are on it. */
+enum machine { ANY_MACHINE, WITH_RDMA, WITHOUT_RDMA, LOCAL_WITHOUT_RDMA };
 
 /* Our defaults, each unless the user set one of the variables. Keys are those of UCX's tables. */
 static const struct {
@@ -603,17 +603,23 @@ static const struct {
      {"UCX_UD_VERBS_ETH_DGID_CHECK", "UCX_UD_ETH_DGID_CHECK"},
      rdma,
      WITH_RDMA},
+    /* UCX listens on every network interface that it may use. RDMA devices are such, too. */
+    {"NET_DEVICES", "lo", {"UCX_NET_DEVICES", "WRING_UCX_NET_DEVICES"}, tcp, LOCAL_WITHOUT_RDMA},
 };
 
-static ucs_status_t read_config(const struct ucx *ucx, ucp_config_t **config_out)
+static ucs_status_t read_config(const struct ucx *ucx, bool local, ucp_config_t **config_out)
 {
-    enum machine other = wri_rdma_present() && allowed(rdma) ? WITHOUT_RDMA : WITH_RDMA;
+    const bool has_rdma = wri_rdma_present() && allowed(rdma);
+    const bool holds[] = {[ANY_MACHINE] = true,
+                          [WITH_RDMA] = has_rdma,
+                          [WITHOUT_RDMA] = !has_rdma,
+                          [LOCAL_WITHOUT_RDMA] = local && !has_rdma};
     ucs_status_t status = ucp_config_read("WRING", NULL, config_out);
     if (status != UCS_OK)
         return status;
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
         if (getenv(defaults[i].variables[0]) || getenv(defaults[i].variables[1]) ||
-            !allowed(defaults[i].transports) || defaults[i].machine == other)
+            !allowed(defaults[i].transports) || !holds[defaults[i].machine])
             continue;
         status = ucp_config_modify(*config_out, defaults[i].key, defaults[i].value);
         if (status != UCS_OK)
@@ -623,10 +629,10 @@ static ucs_status_t read_config(const struct ucx *ucx, ucp_config_t **config_out
     return UCS_OK;
 }
 
-static ucs_status_t open_context(struct ucx *ucx)
+static ucs_status_t open_context(struct ucx *ucx, bool local)
 {
     ucp_config_t *config = NULL;
-    ucs_status_t status = read_config(ucx, &config);
+    ucs_status_t status = read_config(ucx, local, &config);
     if (status != UCS_OK)
         return status;
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
@@ -721,7 +727,7 @@ static wring_status ucx_open(const struct wring_transport_open *options, void **
     ucx->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ucx->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     bool ready = ucx->wake_fd >= 0 && ucx->epoll_fd >= 0 && watch(ucx, ucx->wake_fd);
-    ucs_status_t status = ready ? open_context(ucx) : UCS_ERR_IO_ERROR;
+    ucs_status_t status = ready ? open_context(ucx, options->local) : UCS_ERR_IO_ERROR;
     if (status != UCS_OK) {
         ucx_close(ucx);
         return host->fail(WRING_E_SYSTEM, "ucx: cannot start UCX %s: %s", ucp_get_version_string(),
