@@ -465,7 +465,7 @@ static void test_bad_arguments(void **state)
 }
 
 /* B54: counters near 2^31 and 2^32 go on. */
-static void test_operation_counter_wraps(void **state)
+static void case_b54_operation_counter_wraps(void **state)
 {
     (void)state;
     const uint64_t starts[] = {(1ull << 10) - 3, (1ull << 31) - 3, (1ull << 32) - 3};
@@ -686,7 +686,7 @@ int main(void)
         cmocka_unit_test(test_mismatch),
         cmocka_unit_test(test_a_tensor_twice_in_a_call),
         cmocka_unit_test(test_bad_arguments),
-        cmocka_unit_test(test_operation_counter_wraps),
+        cmocka_unit_test(case_b54_operation_counter_wraps),
         cmocka_unit_test(test_destroy_with_requests),
         cmocka_unit_test(test_single_rank),
         cmocka_unit_test(test_explain),

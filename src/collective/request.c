@@ -213,6 +213,16 @@ static void identity(wring_request *request)
     }
 }
 
+/* Before anything is counted by pieces. */
+static wring_status check_pieces(const wring_request *request)
+{
+    size_t npieces = request->layout.npieces;
+    if (request->ntags > 0 && npieces > WRI_MESSAGES_MAX / request->ntags)
+        WRI_FAIL(WRING_E_UNSUPPORTED, "%zu pieces are too many for one call; raise WRING_PIECE",
+                 npieces);
+    return WRING_OK;
+}
+
 static wring_status request_open(wring_comm *comm, const wring_call *call,
                                  const struct wri_plan *plan, wring_request **request_out)
 {
@@ -229,6 +239,8 @@ static wring_status request_open(wring_comm *comm, const wring_call *call,
     request->overlap = call->overlap;
     request->alone = comm->nranks == 1 && !comm->context->config.force;
     wring_status status = plan_request(request, call);
+    if (status == WRING_OK)
+        status = check_pieces(request);
     if (status != WRING_OK) {
         wri_request_free(request);
         return status;
@@ -282,11 +294,7 @@ static wring_status place_request(wring_request *request)
 
 static wring_status prepare(wring_request *request)
 {
-    size_t npieces = request->layout.npieces;
     WRI_TRY(place_request(request));
-    if (request->ntags > 0 && npieces > WRI_MESSAGES_MAX / request->ntags)
-        WRI_FAIL(WRING_E_UNSUPPORTED, "%zu pieces are too many for one call; raise WRING_PIECE",
-                 npieces);
     if (!request->alone || request->device != NULL)
         WRI_TRY(wri_window_open(request));
     return request->alone ? WRING_OK : list_changes(request);
