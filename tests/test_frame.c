@@ -124,6 +124,7 @@ static void differences_are_told_apart(void **state)
         CASE(piece, WRING_E_CORRUPT),
         CASE(tag, WRING_E_CORRUPT),
         CASE(payload_count, WRING_E_CORRUPT),
+        CASE(payload_nbytes, WRING_E_CORRUPT),
     };
     const struct wri_frame expected = example();
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -132,8 +133,15 @@ static void differences_are_told_apart(void **state)
         wri_frame_seal(&frame, payload);
         assert_int_equal(wri_frame_check(&frame, sizeof(frame), &expected), cases[i].want);
     }
-    /* The sender's progress is its own affair. */
+    /* As many stages as there is room for, known and unknown: all of them are named. */
     struct wri_frame frame = expected;
+    for (size_t i = 0; i < sizeof(frame.stage) / sizeof(frame.stage[0]); i++)
+        frame.stage[i] = i % 2 ? 10 : 0x7777;
+    wri_frame_seal(&frame, payload);
+    assert_int_equal(wri_frame_check(&frame, sizeof(frame), &expected), WRING_E_MISMATCH);
+    assert_non_null(strstr(wring_error_message(), "?+int8+?+int8+?"));
+    /* The sender's progress is its own affair. */
+    frame = expected;
     frame.step = frame.last_good_step = 3;
     wri_frame_seal(&frame, payload);
     assert_int_equal(wri_frame_check(&frame, sizeof(frame), &expected), WRING_OK);
