@@ -319,7 +319,7 @@ static void case_b50_order_of_the_terms(void **state)
                 continue;
             float first = 0;
             for (int seed = 0; seed < 3; seed++) { /* of the order in which messages arrive */
-                char text[8];
+                char text[12];
                 float recv[4];
                 wring_segment segment[4];
                 snprintf(text, sizeof(text), "%d", seed);
