@@ -88,7 +88,7 @@ static void uneven(int salt)
             data[q][i] = (float)((i * 37 + q * 11 + salt) % 101 - 50) / 8;
 }
 
-/* What is kept and the next gradient add up to nothing: so is what is sent, and what is kept then. */
+/* What is kept and the next gradient add up to nothing: so is what is sent, and kept then. */
 static void case_gradient_cancels_the_residual(void **state)
 {
     static float residual[COUNT], zeros[COUNT];
