@@ -158,6 +158,37 @@ static void state_is_read_beside_a_stuck_call(void **state)
     run_ranks(2, reads_beside_a_stuck_call, shared_open(), lost);
 }
 
+/* Rank 1 is lost; the others make a smaller group, and go on in it. */
+static int goes_on_without(int rank, void *arg)
+{
+    (void)arg;
+    wring_context *context = open_context();
+    wring_comm *comm, *smaller;
+    wring_status status = WRING_OK;
+    ok(wring_comm_create(context, NULL, &comm));
+    alarm(60);
+    for (int i = 0; status == WRING_OK; i++) {
+        if (rank == 1 && i == 1) /* all have created it */
+            raise(SIGKILL);
+        status = reduce(comm, COUNT, "int8", 1, NULL);
+    }
+    ok(wring_comm_shrink(comm, &smaller));
+    bool right = wring_comm_size(smaller) == 2;
+    for (int i = 0; i < 10 && right; i++)
+        right = reduce(smaller, COUNT, "int8", 1, NULL) == WRING_OK;
+    wring_comm_destroy(smaller);
+    wring_comm_destroy(comm);
+    wring_context_destroy(context);
+    return right ? (int)status : 99;
+}
+
+static void those_that_are_left_go_on(void **state)
+{
+    (void)state;
+    const int lost[] = {WRING_E_PEER_LOST, 1000 + SIGKILL, WRING_E_PEER_LOST};
+    run_ranks(3, goes_on_without, NULL, lost);
+}
+
 /* Rank 1 alone cannot start what the others wait for. */
 static int one_cannot_start(int rank, void *arg)
 {
@@ -344,6 +375,7 @@ int main(void)
         cmocka_unit_test(nan_is_seen_by_all),
         cmocka_unit_test(a_lost_rank_is_an_error_on_all_others),
         cmocka_unit_test(state_is_read_beside_a_stuck_call),
+        cmocka_unit_test(those_that_are_left_go_on),
         cmocka_unit_test(a_rank_that_cannot_start_tells_the_others),
         cmocka_unit_test(a_damaged_frame_is_refused),
         cmocka_unit_test(errors_of_nccl_come_with_its_words),
