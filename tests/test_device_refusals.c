@@ -125,6 +125,47 @@ static void gradients_of_the_other_kind(void **state)
     world_close(&world);
 }
 
+/* What is host memory also where gradients are on the device. */
+static void arguments_that_are_always_host_memory(void **state)
+{
+    (void)state;
+    struct world world = world_open(1);
+    wring_tensor *tensor;
+    wring_scheduler *scheduler;
+    wring_scheduler_options scheduler_options = WRING_SCHEDULER_OPTIONS_INIT;
+    wring_tensor_options options = WRING_TENSOR_OPTIONS_INIT;
+    float host[COUNT], untouched[COUNT] = {3};
+    int64_t ids[1] = {1};
+    int table;
+    void *data = block_open(NBYTES);
+    block_copy(data, untouched, NBYTES);
+    for (int on_device = 0; on_device < 2; on_device++) {
+        options.device = on_device;
+        ok(wring_tensor_create(world.comm[0], "t", WRING_FLOAT32, 1, &(size_t){COUNT}, &options,
+                               &tensor));
+        refused(wring_tensor_residual(tensor, data, COUNT), WRING_E_ARGUMENT,
+                "is memory of device 0, and must be host memory");
+        refused(wring_tensor_residual(tensor, data, COUNT), WRING_E_ARGUMENT, "DST: ");
+        ok(wring_tensor_residual(tensor, host, COUNT));
+        wring_tensor_destroy(tensor);
+        scheduler_options.stream = on_device ? there_stream : NULL;
+        ok(wring_scheduler_create(world.comm[0], &scheduler_options, &scheduler));
+        ok(wring_scheduler_add_table(scheduler, "rows", WRING_FLOAT32, 4, 2, &table));
+        refused(wring_scheduler_ready_rows(scheduler, table, data, host, 1), WRING_E_ARGUMENT,
+                "IDS: ");
+        refused(wring_scheduler_ready_rows(scheduler, table, ids, data, 1), WRING_E_ARGUMENT,
+                "ROWS: ");
+        ok(wring_scheduler_ready_rows(scheduler, table, ids, host, 1));
+        ok(wring_scheduler_ready_rows(scheduler, table, data, data, 0));
+        ok(wring_scheduler_finish(scheduler, NULL));
+        wring_scheduler_destroy(scheduler);
+    }
+    block_copy(host, data, NBYTES);
+    assert_memory_equal(host, untouched, NBYTES);
+    block_close(data);
+    world_close(&world);
+}
+
 static void tensors_of_the_other_kind(void **state)
 {
     (void)state;
@@ -320,6 +361,7 @@ int main(void)
         cmocka_unit_test(memory_of_the_other_kind),
         cmocka_unit_test(buffers_that_lie_badly),
         cmocka_unit_test(gradients_of_the_other_kind),
+        cmocka_unit_test(arguments_that_are_always_host_memory),
         cmocka_unit_test(tensors_of_the_other_kind),
         cmocka_unit_test(another_device),
         cmocka_unit_test(no_stream_at_all),

@@ -294,7 +294,8 @@ WRING_API void wring_tensor_destroy(wring_tensor *tensor); /* ends calls that us
 WRING_API size_t wring_tensor_count(const wring_tensor *tensor);
 WRING_API size_t wring_tensor_state_nbytes(const wring_tensor *tensor);
 
-/* Copy the local error-feedback residual (count float32) to DST; zeros if the codec keeps none. */
+/* Copy the local error-feedback residual (count float32) to DST, host memory; zeros if the codec
+ * keeps none. */
 WRING_API wring_status wring_tensor_residual(const wring_tensor *tensor, float *dst, size_t count);
 
 /* A step is a transaction: what calls between begin and commit change of tensors' state counts all
@@ -479,8 +480,9 @@ WRING_API wring_status wring_scheduler_add_table(wring_scheduler *scheduler, con
                                                  wring_dtype dtype, size_t height, size_t width,
                                                  int *table_out);
 
-/* NROWS rows of the gradient of TABLE, row IDS[i] of it at ROWS + i * width: copied. In a
- * micro-step any number of times, none too; an id may come again, and is added up. */
+/* NROWS rows of the gradient of TABLE, row IDS[i] of it at ROWS + i * width, both in host memory
+ * whatever the scheduler's stream: copied. In a micro-step any number of times, none too; an id may
+ * come again, and is added up. */
 WRING_API wring_status wring_scheduler_ready_rows(wring_scheduler *scheduler, int table,
                                                   const int64_t *ids, const void *rows,
                                                   size_t nrows);

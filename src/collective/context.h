@@ -61,6 +61,9 @@ wring_status wri_context_wake_after(wring_context *context, void *stream);
 wring_status wri_context_check_memory(wring_context *context, const void *buffer, size_t nbytes,
                                       bool device);
 
+/* Whether BUFFER, of an argument that is NAME, is host memory whatever the stream. Locked. */
+wring_status wri_context_check_host(wring_context *context, const char *name, const void *buffer);
+
 /* Advance everything once; true if anything moved. Locked. */
 bool wri_context_poll(wring_context *context);
 

@@ -80,15 +80,33 @@ static wring_status check_pointer(const wring_context *context, const void *poin
     return WRING_OK;
 }
 
+/* Whether a host pointer could be a device's: its device is open then. */
+static bool can_tell(wring_context *context)
+{
+    return context->device != NULL ||
+           (may_have_device_memory() && wri_context_device(context) == WRING_OK);
+}
+
 wring_status wri_context_check_memory(wring_context *context, const void *buffer, size_t nbytes,
                                       bool device)
 {
-    if (!device && context->device == NULL &&
-        (!may_have_device_memory() || wri_context_device(context) != WRING_OK))
+    if (!device && !can_tell(context))
         return WRING_OK;
     WRI_TRY(check_pointer(context, buffer, device));
     wring_status status = check_pointer(context, (const char *)buffer + nbytes - 1, device);
     return status == WRING_OK
                ? status
                : wri_fail_context(status, "the last of %zu bytes at %p", nbytes, buffer);
+}
+
+wring_status wri_context_check_host(wring_context *context, const char *name, const void *buffer)
+{
+    int owner = -1;
+    if (!can_tell(context))
+        return WRING_OK;
+    WRI_TRY(context->device->owner(buffer, &owner));
+    if (owner >= 0)
+        WRI_FAIL(WRING_E_ARGUMENT, "%s: %p is memory of device %d, and must be host memory", name,
+                 buffer, owner);
+    return WRING_OK;
 }

@@ -186,12 +186,15 @@ wring_status wri_tensor_residual(const wring_tensor *tensor, float *dst, size_t 
                  tensor->count, count);
     if (count == 0)
         return WRING_OK;
-    memset(dst, 0, count * sizeof(float));
     pthread_mutex_lock(&context->lock);
-    wring_status status = tensor->device->host ? WRING_OK : wri_lane_settle(tensor->comm);
+    wring_status status = wri_context_check_host(context, "DST", dst);
+    if (status == WRING_OK && !tensor->device->host)
+        status = wri_lane_settle(tensor->comm);
     int was = wri_context_enter(context);
-    if (status == WRING_OK)
+    if (status == WRING_OK) {
+        memset(dst, 0, count * sizeof(float));
         status = wri_residual_get(tensor, &tensor->local, dst);
+    }
     wri_context_leave(context, was);
     pthread_mutex_unlock(&context->lock);
     return status;

@@ -202,11 +202,24 @@ static wring_status check_table(const wring_scheduler *scheduler, int table)
     return WRING_OK;
 }
 
+/* A table is in host memory, also that of a scheduler with a stream. */
+static wring_status check_rows(wring_context *context, const int64_t *ids, const void *rows)
+{
+    pthread_mutex_lock(&context->lock);
+    wring_status status = wri_context_check_host(context, "IDS", ids);
+    if (status == WRING_OK)
+        status = wri_context_check_host(context, "ROWS", rows);
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
 wring_status wri_scheduler_ready_rows(wring_scheduler *scheduler, int table, const int64_t *ids,
                                       const void *rows, size_t nrows)
 {
     WRI_TRY(failure(scheduler));
     WRI_TRY(check_table(scheduler, table));
+    if (nrows > 0)
+        WRI_TRY(check_rows(scheduler->comm->context, ids, rows));
     WRI_TRY(seal(scheduler));
     double weight = scheduler->weights.fixed ? scheduler->weights.current : 1;
     WRI_TRY(wri_table_add(&scheduler->tables[table], ids, rows, nrows, weight));
