@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "refuse.h"
 #include "transport/auth.h"
 
 #define GREETING WRI_AUTH_GREETING_NBYTES
@@ -360,6 +361,11 @@ static void a_file_may_hold_the_secret(void **state)
     wring_log_set(NULL, NULL);
     assert_int_equal(chmod(path, 0600), 0);
 
+    refuse("read", 0, 1, EINTR); /* a signal comes */
+    assert_int_equal(load_file(text, strlen(text), &read), WRING_OK);
+    assert_true(was_refused());
+    assert_memory_equal(read.key, written.key, sizeof read.key);
+
     memset(text, 'k', sizeof text);
     assert_int_equal(load_file(text, 4096, &read), WRING_OK);
     static const size_t refused[] = {0, 15, 4097, 4098};
@@ -386,6 +392,10 @@ static void what_cannot_be_read_is_named(void **state)
     strcpy(config.secret, "a secret of the job");
     assert_int_equal(wri_secret_load(&config, &secret), WRING_E_CONFIG);
     assert_non_null(strstr(wring_error_message(), "both set"));
+    refuse("sodium_init", 0, 1, EIO);
+    assert_int_equal(wri_secret_load(&config, &secret), WRING_E_SYSTEM);
+    assert_non_null(strstr(wring_error_message(), "random"));
+    assert_true(was_refused());
 }
 
 /* Without a secret, what other machines reach is refused, unless the user takes the risk. */

@@ -2,8 +2,13 @@
 /* Rendezvous: groups complete, who is missing is named, and what does not fit is refused. */
 #include "group.h"
 
+#include <errno.h>
+#include <fcntl.h>
+
 #include "base/clock.h"
 #include "base/memory.h"
+#include "refuse.h"
+#include "transport/rendezvous_sides.h"
 
 static void groups_complete(void **state)
 {
@@ -31,6 +36,19 @@ static void rank_0_may_come_last(void **state)
     }
     assert_int_equal(join_as(&group, -1, 0, 3, TIMEOUT_MS), WRING_OK);
     complete(&group);
+    assert_int_equal(wri_rendezvous_poll(group.rank[1], 0), WRING_OK); /* and stays so */
+    group_close(&group);
+}
+
+/* A host has several addresses, and rank 0 listens at one of them. */
+static void every_address_of_the_host_is_tried(void **state)
+{
+    struct group group = group_open("127.0.0.1", 2, 0, 0);
+    (void)state;
+    resolve_first_to("127.0.0.2");
+    assert_int_equal(join_as(&group, -1, 1, 2, TIMEOUT_MS), WRING_OK);
+    complete(&group);
+    resolve_first_to(NULL);
     group_close(&group);
 }
 
@@ -84,6 +102,22 @@ static void assert_missing_are_named(struct wri_rendezvous *r)
     assert_non_null(strstr(wring_error_message(), "missing ranks: 1, 3, 5-8"));
 }
 
+/* More than fit into a message are cut off, and not written past its end. */
+static void a_list_of_missing_ranks_has_an_end(void **state)
+{
+    unsigned char joined[128];
+    char text[512];
+    (void)state;
+    memset(joined, 0x55, sizeof joined);
+    for (size_t nbytes = 1; nbytes < sizeof text; nbytes++) {
+        memset(text, '!', sizeof text);
+        wri_rendezvous_list_missing(joined, 1024, text, nbytes);
+        assert_int_equal(strlen(text), nbytes - 1);
+        assert_true(text[nbytes] == '!');
+        assert_int_equal(strncmp(text, "1, 3, 5", wri_min(nbytes - 1, 7)), 0);
+    }
+}
+
 /* On all that are there, though the time of some ends before rank 0's. */
 static void missing_ranks_are_named(void **state)
 {
@@ -106,7 +140,7 @@ static void a_listener_that_is_not_there_is_named(void **state)
     assert_int_equal(join_as(&group, -1, 1, 2, 150), WRING_OK);
     int64_t begin = wri_clock_ns();
     while (step(&group))
-        continue;
+        (void)wri_rendezvous_poll(group.rank[1], 20); /* longer than the first pauses */
     assert_int_equal(group.status[1], WRING_E_TIMEOUT);
     assert_true(wri_clock_ns() - begin < 2000000000);
     assert_non_null(strstr(wring_error_message(), "Connection refused"));
@@ -134,6 +168,11 @@ static void bad_arguments_are_refused(void **state)
     options.nranks = 1;
     assert_int_equal(wri_rendezvous_open(&options, "", WRING_ADDRESS_MAX + 1, &r),
                      WRING_E_ARGUMENT);
+    options.listen_fd = dup(taken); /* which is handed over for better or worse */
+    assert_int_equal(wri_rendezvous_open(&options, "", WRING_ADDRESS_MAX + 1, &r),
+                     WRING_E_ARGUMENT);
+    assert_int_equal(fcntl(options.listen_fd, F_GETFD), -1);
+    options.listen_fd = -1;
     options.rank = 0;
     options.nranks = 2;
     assert_int_equal(wri_rendezvous_open(&options, "", 0, &r), WRING_E_SYSTEM);
@@ -142,8 +181,21 @@ static void bad_arguments_are_refused(void **state)
     close(taken);
 }
 
-/* A false rank 0, which knows the secret, answers with COUNT bytes of ANSWER; returns how rank 1
- * ends. */
+/* What is no host now may be one later. */
+static void a_host_without_address_is_named(void **state)
+{
+    struct group group = {.nranks = 2, .port = 9, .host = "no.such.host.invalid", .secret = SECRET};
+    (void)state;
+    assert_int_equal(join_as(&group, -1, 1, 2, 100), WRING_OK);
+    while (step(&group))
+        continue;
+    assert_int_equal(group.status[1], WRING_E_TIMEOUT);
+    assert_non_null(strstr(wring_error_message(), "no address for host 'no.such.host.invalid'"));
+    group_close(&group);
+}
+
+/* A false rank 0, which knows the secret, answers with COUNT bytes of ANSWER and hangs up, or with
+ * none and waits; returns how rank 1 ends. */
 static wring_status answer_with(const unsigned char *answer, size_t count)
 {
     int listener = -1, fd = -1;
@@ -164,7 +216,8 @@ static wring_status answer_with(const unsigned char *answer, size_t count)
         if (fd < 0 || answered || wri_auth_advance(&auth, fd) != WRING_OK)
             continue;
         assert_int_equal(send(fd, answer, count, MSG_NOSIGNAL), count);
-        shutdown(fd, SHUT_WR);
+        if (count > 0)
+            shutdown(fd, SHUT_WR);
         answered = true;
     }
     close(fd);
@@ -193,7 +246,134 @@ static void malformed_answers_are_refused(void **state)
     assert_int_equal(answer_with(answer, sizeof answer), WRING_E_CORRUPT);
     forge(answer, FORGED_VERSION, 2, JOB + 1, 0, 12); /* not ours: tried again until the deadline */
     assert_int_equal(answer_with(answer, sizeof answer), WRING_E_TIMEOUT);
+    assert_non_null(strstr(wring_error_message(), "no rank 0 of this job"));
     assert_int_equal(answer_with(answer, 17), WRING_E_TIMEOUT);
+    forge(answer, FORGED_VERSION, 2, JOB, 0, 12);
+    assert_int_equal(answer_with(answer, FORGED_NBYTES + 5), WRING_E_TIMEOUT); /* cut off */
+    answer[3]++;                                                               /* the magic */
+    assert_int_equal(answer_with(answer, sizeof answer), WRING_E_TIMEOUT);
+    forge(answer, FORGED_VERSION + 1, 2, JOB, 0, 12);
+    assert_int_equal(answer_with(answer, sizeof answer), WRING_E_CORRUPT);
+    forge(answer, FORGED_VERSION, 3, JOB, 0, 12);
+    assert_int_equal(answer_with(answer, sizeof answer), WRING_E_CORRUPT);
+    for (uint32_t body = 0; body < 3; body++) { /* time is up, and a bit for each rank */
+        forge(answer, FORGED_VERSION, 2, JOB, ANSWER_INCOMPLETE, body);
+        assert_int_equal(answer_with(answer, FORGED_NBYTES + body),
+                         body == 1 ? WRING_E_TIMEOUT : WRING_E_CORRUPT);
+    }
+}
+
+static void a_rank_0_that_never_answers_is_named(void **state)
+{
+    (void)state;
+    assert_int_equal(answer_with(NULL, 0), WRING_E_TIMEOUT);
+    assert_non_null(strstr(wring_error_message(), "it was reached, and waits for others"));
+}
+
+/* Another program listens where rank 0 is sought: it may go away until the time is up. */
+static void another_program_may_listen_there(void **state)
+{
+    int listener = -1, fd = -1;
+    struct group group = group_new("127.0.0.1", 2, &listener);
+    (void)state;
+    assert_int_equal(join_as(&group, -1, 1, 2, 200), WRING_OK);
+    while (step(&group))
+        if ((fd = wri_socket_accept(listener)) >= 0) {
+            static const char page[] =
+                "HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n";
+            assert_int_equal(send(fd, page, sizeof page, MSG_NOSIGNAL), sizeof page);
+            close(fd);
+        }
+    assert_int_equal(group.status[1], WRING_E_TIMEOUT);
+    assert_non_null(strstr(wring_error_message(), "is no rank of wring"));
+    close(listener);
+    group_close(&group);
+}
+
+/* All have joined, and one does not take the table. */
+static void a_rank_that_takes_no_answer_is_told_from_missing(void **state)
+{
+    int fd = -1;
+    struct group group = group_new("127.0.0.1", 2, &fd);
+    (void)state;
+    assert_int_equal(join_as(&group, fd, 0, 2, 100), WRING_OK);
+    assert_int_equal(join_as(&group, -1, 1, 2, TIMEOUT_MS), WRING_OK);
+    while (group.rank[0]->njoined < 2)
+        step(&group);
+    refuse("send", 0, 1000000, EAGAIN);
+    while (group.status[0] == WRING_AGAIN)
+        group.status[0] = wri_rendezvous_poll(group.rank[0], 1);
+    assert_true(was_refused());
+    assert_int_equal(group.status[0], WRING_E_TIMEOUT);
+    assert_non_null(strstr(wring_error_message(), "none, but one did not take its answer"));
+    group_close(&group);
+}
+
+/* ---- a system that refuses ------------------------------------------------------------------- */
+
+/* Ranks 0 to LAST of 3 meet; rank 1 leaves on the way and comes again. How rank 0 ended. */
+static wring_status meet(struct group *group, int fd, int last, int timeout_ms)
+{
+    wring_status status = join_as(group, fd, 0, 3, timeout_ms);
+    for (int turn = 0; turn < 8 && status == WRING_OK; turn++) {
+        if (turn == 4) {
+            wri_rendezvous_close(group->rank[1]);
+            group->rank[1] = NULL;
+        }
+        if (turn % 4 == 0)
+            (void)join_as(group, -1, 1, 3, TIMEOUT_MS);
+        step(group);
+    }
+    if (last == 2 && status == WRING_OK)
+        (void)join_as(group, -1, 2, 3, TIMEOUT_MS);
+    while (status == WRING_OK && group->status[0] == WRING_AGAIN)
+        step(group);
+    return status == WRING_OK ? group->status[0] : status;
+}
+
+/* Whichever call is refused once, ranks come again, and rank 0 goes on. */
+static void a_refused_call_is_survived(void **state)
+{
+    static const struct {
+        const char *call;
+        int error;
+    } rows[] = {{"socket", EMFILE}, {"connect", ENETUNREACH}, {"send", ECONNRESET},
+                {"send", EAGAIN},   {"recv", ECONNRESET},     {"recv", EAGAIN},
+                {"poll", EINTR},    {"poll", ENOMEM}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (int last = 1; last <= 2; last++)
+            for (int n = 0, reached = 1; reached && n < 60; n++) {
+                int fd = -1;
+                struct group group = group_new("127.0.0.1", 3, &fd);
+                refuse(rows[i].call, n, 1, rows[i].error);
+                wring_status status = meet(&group, fd, last, last == 2 ? TIMEOUT_MS : 25);
+                reached = was_refused();
+                if (status != (last == 2 ? WRING_OK : WRING_E_TIMEOUT) &&
+                    (status != WRING_E_SYSTEM || rows[i].error != ENOMEM))
+                    fail_msg("%s %d, ranks to %d: %s", rows[i].call, n, last,
+                             wring_error_message());
+                group_close(&group);
+            }
+}
+
+/* Whichever allocation fails, who needed it says so, or is dropped. */
+static void an_allocation_that_fails_is_survived(void **state)
+{
+    (void)state;
+    for (int last = 1; last <= 2; last++)
+        for (uint64_t n = 1, met = n; met >= n; n++) {
+            int fd = -1;
+            struct group group = group_new("127.0.0.1", 3, &fd);
+            uint64_t before = wri_alloc_count();
+            wri_alloc_fail_at(n);
+            wring_status status = meet(&group, fd, last, 40);
+            wri_alloc_fail_at(0);
+            met = wri_alloc_count() - before + 1;
+            if (status != WRING_OK && status != WRING_E_MEMORY && status != WRING_E_TIMEOUT)
+                fail_msg("allocation %d, ranks to %d: %s", (int)n, last, wring_error_message());
+            group_close(&group);
+        }
 }
 
 /* Whichever allocation fails, rank 0 says so or drops one connection; nothing leaks. */
@@ -228,6 +408,14 @@ int main(void)
         cmocka_unit_test(a_listener_that_is_not_there_is_named),
         cmocka_unit_test(bad_arguments_are_refused),
         cmocka_unit_test(malformed_answers_are_refused),
+        cmocka_unit_test(every_address_of_the_host_is_tried),
+        cmocka_unit_test(a_list_of_missing_ranks_has_an_end),
+        cmocka_unit_test(a_host_without_address_is_named),
+        cmocka_unit_test(a_rank_0_that_never_answers_is_named),
+        cmocka_unit_test(another_program_may_listen_there),
+        cmocka_unit_test(a_rank_that_takes_no_answer_is_told_from_missing),
+        cmocka_unit_test(a_refused_call_is_survived),
+        cmocka_unit_test(an_allocation_that_fails_is_survived),
         cmocka_unit_test(allocation_failures_are_survived),
     };
     return cmocka_run_group_tests_name("rendezvous", tests, NULL, NULL);

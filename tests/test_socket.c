@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "refuse.h"
 #include "transport/socket.h"
 
 #define NBYTES ((size_t)1 << 20) /* more than the buffers of a connection hold */
@@ -132,6 +133,72 @@ static void loopback_is_told_from_the_rest(void **state)
         assert_int_equal(wri_socket_is_loopback(rows[i].host), rows[i].loopback);
 }
 
+static void of_several_addresses_all_must_be_loopback(void **state)
+{
+    (void)state;
+    resolve_first_to("10.0.0.1");
+    assert_false(wri_socket_is_loopback("127.0.0.1"));
+    resolve_first_to("127.0.0.2");
+    assert_true(wri_socket_is_loopback("127.0.0.1"));
+    assert_false(wri_socket_is_loopback("10.0.0.1"));
+    resolve_first_to(NULL);
+    assert_false(wri_socket_address_is_loopback(&(struct sockaddr){.sa_family = AF_UNIX}));
+}
+
+/* One address is enough to listen, and what the system refuses there is said. */
+static void what_the_system_refuses_is_said(void **state)
+{
+    static const struct {
+        const char *call;
+        int error;
+    } rows[] = {{"socket", EMFILE}, {"listen", EADDRINUSE}};
+    struct addrinfo *addresses = NULL;
+    int port = 0, fd = -1;
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        refuse(rows[i].call, 0, 1, rows[i].error);
+        assert_int_equal(wri_socket_listen("127.0.0.1", &port, &fd), WRING_E_SYSTEM);
+        assert_non_null(strstr(wring_error_message(), strerror(rows[i].error)));
+        assert_true(was_refused() && fd == -1);
+        resolve_first_to("127.0.0.2");
+        refuse(rows[i].call, 0, 1, rows[i].error);
+        assert_int_equal(wri_socket_listen("127.0.0.1", &port, &fd), WRING_OK);
+        assert_true(was_refused() && port > 0);
+        resolve_first_to(NULL);
+        close(fd);
+        port = 0;
+        fd = -1;
+    }
+    resolve_first_to("127.0.0.2");
+    assert_int_equal(wri_socket_listen("127.0.0.1", &port, &fd), WRING_OK); /* the first */
+    resolve_first_to(NULL);
+    close(fd);
+    assert_int_equal(wri_socket_resolve("127.0.0.1", port, &addresses), WRING_OK);
+    refuse("socket", 0, 1, EMFILE);
+    assert_int_equal(wri_socket_connect(addresses), -1);
+    assert_true(was_refused() && errno == EMFILE);
+    refuse("connect", 0, 1, ENETUNREACH);
+    assert_int_equal(wri_socket_connect(addresses), -1);
+    assert_true(was_refused() && errno == ENETUNREACH);
+    freeaddrinfo(addresses);
+}
+
+static void a_signal_ends_no_transfer(void **state)
+{
+    int listen_fd, fds[2], port;
+    size_t done = 0;
+    char byte = 0;
+    (void)state;
+    join("127.0.0.1", &listen_fd, fds, &port);
+    refuse("send", 0, 3, EINTR);
+    assert_int_equal(wri_socket_send(fds[0], "x", 1, &done), WRING_OK);
+    assert_true(was_refused());
+    refuse("recv", 0, 3, EINTR);
+    assert_int_equal(wri_socket_recv(fds[1], &byte, 1, &done), WRING_OK);
+    assert_true(was_refused() && byte == 'x');
+    leave(listen_fd, fds);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +206,9 @@ int main(void)
         cmocka_unit_test(a_closed_end_is_told_from_an_error),
         cmocka_unit_test(the_other_side_is_named),
         cmocka_unit_test(loopback_is_told_from_the_rest),
+        cmocka_unit_test(of_several_addresses_all_must_be_loopback),
+        cmocka_unit_test(what_the_system_refuses_is_said),
+        cmocka_unit_test(a_signal_ends_no_transfer),
         cmocka_unit_test(a_refused_connection_shows_in_the_transfer),
     };
     return cmocka_run_group_tests_name("socket", tests, NULL, NULL);

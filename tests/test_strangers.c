@@ -120,6 +120,81 @@ static void a_thousand_strangers_that_hang(void **state)
         close(fds[n]);
 }
 
+static bool hung_up(int fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, 0) == 0;
+}
+
+/* Those who have proven themselves and say no more make room in the order they came, after all
+ * who have not. */
+static void the_oldest_makes_room(void **state)
+{
+    enum { KEPT = 66 }; /* 2 ranks and 64 others */
+    struct group group = group_open("127.0.0.1", 2, 0, 0);
+    int known[KEPT], strangers[2];
+    (void)state;
+    for (int n = 0; n < KEPT - 2; n++)
+        known[n] = knock_and_prove(&group);
+    strangers[0] = knock(group.port);
+    step(&group);
+    known[KEPT - 2] = knock_and_prove(&group);
+    strangers[1] = knock(group.port); /* for one of these each */
+    step(&group);
+    assert_true(hung_up(strangers[0]) && !hung_up(strangers[1]));
+    known[KEPT - 1] = knock_and_prove(&group);
+    assert_true(hung_up(strangers[1]) && !hung_up(known[0]));
+    close(strangers[0]);
+    strangers[0] = knock(group.port);
+    step(&group);
+    assert_true(hung_up(known[0]) && !hung_up(known[1]));
+    complete_with(&group, 1);
+    for (int n = 0; n < KEPT; n++)
+        close(known[n]);
+    for (int n = 0; n < 2; n++)
+        close(strangers[n]);
+}
+
+/* More knock at once than are let in at once. */
+static void a_crowd_is_let_in_by_parts(void **state)
+{
+    struct group group = group_open("127.0.0.1", 2, 0, 0);
+    int fds[100];
+    (void)state;
+    for (int n = 0; n < 100; n++)
+        fds[n] = knock(group.port);
+    complete_with(&group, 1);
+    for (int n = 0; n < 100; n++)
+        close(fds[n]);
+}
+
+/* A hello that comes in parts, of a rank that is there already: both places are named. */
+static void a_number_given_twice_is_told_by_places(void **state)
+{
+    struct group group = group_open("127.0.0.1", 4, 0, 1);
+    unsigned char hello[FORGED_NBYTES + 8] = {0};
+    (void)state;
+    assert_int_equal(join_as(&group, -1, 2, 4, TIMEOUT_MS), WRING_OK);
+    wring_log_set(keep_log, NULL);
+    nlogged = 0;
+    for (int i = 0; i < 20; i++)
+        step(&group);
+    for (uint32_t rank = 1; rank < 3; rank++) {
+        int fd = knock_and_prove(&group);
+        forge(hello, FORGED_VERSION, 4, JOB, rank, 8);
+        assert_int_equal(send(fd, hello, FORGED_NBYTES + 3, MSG_NOSIGNAL), FORGED_NBYTES + 3);
+        for (int i = 0; i < 5; i++)
+            step(&group);
+        assert_int_equal(send(fd, hello, 5, MSG_NOSIGNAL), 5);
+        while (nlogged < (int)rank)
+            step(&group);
+        assert_non_null(strstr(logged[rank - 1], "that one has joined from 127.0.0.1:"));
+        close(fd);
+    }
+    wring_log_set(NULL, NULL);
+    complete_with(&group, 3);
+}
+
 /* ---- forged joins ---------------------------------------------------------------------------- */
 
 /* What a rank says before its hello, as someone on the wire hears it. The rank's proof is not kept
@@ -332,6 +407,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(garbage_does_not_disturb),
         cmocka_unit_test(a_thousand_strangers_that_hang),
+        cmocka_unit_test(the_oldest_makes_room),
+        cmocka_unit_test(a_crowd_is_let_in_by_parts),
+        cmocka_unit_test(a_number_given_twice_is_told_by_places),
         cmocka_unit_test(forged_joins_join_nothing),
         cmocka_unit_test(another_secret_is_told_at_once),
         cmocka_unit_test(two_jobs_do_not_share_a_port),

@@ -75,11 +75,12 @@ static ssize_t read_all(int fd, char *text, size_t capacity)
 static wring_status read_secret_file(const char *path, struct wri_secret *secret)
 {
     char text[SECRET_FILE_MAX + 1];
-    struct stat status;
+    struct stat status = {0};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         WRI_FAIL(WRING_E_CONFIG, "WRING_SECRET_FILE=%s: %s", path, strerror(errno));
-    if (fstat(fd, &status) == 0 && status.st_mode & (S_IROTH | S_IWOTH))
+    (void)fstat(fd, &status);
+    if (status.st_mode & (S_IROTH | S_IWOTH))
         wri_log(WRING_LOG_WARN, "WRING_SECRET_FILE=%s: every user can read it; chmod 600", path);
     ssize_t length = read_all(fd, text, sizeof text);
     int error = errno;
