@@ -23,7 +23,7 @@
 #include <wring/plugin.h>
 
 #define FORGED_NBYTES 40
-#define FORGED_VERSION 2
+#define FORGED_VERSION 3
 #define GROUP_MAX 20
 #define JOB 0x1234567890ABCDEFu
 #define SECRET "the secret of this job"

@@ -83,8 +83,10 @@ static wring_status by_environment(wring_context *context, int rank, wring_comm 
     return wring_comm_create(context, NULL, comm_out);
 }
 
+typedef wring_status (*join_fn)(wring_context *, int, wring_comm **);
+
 /* One rank's life: join, sum, leave. Exit status 0 if all went well. */
-static int live(int rank, wring_status (*join)(wring_context *, int, wring_comm **))
+static int live(int rank, join_fn join)
 {
     wring_context *context;
     wring_comm *comm;
@@ -105,7 +107,25 @@ static int live(int rank, wring_status (*join)(wring_context *, int, wring_comm 
     return 0;
 }
 
-static void run_all(wring_status (*join)(wring_context *, int, wring_comm **))
+/* The same where rank 1 cannot join: all are told why, long before the time to join is up. */
+static int fail_together(int rank, join_fn join)
+{
+    wring_context *context;
+    wring_comm *comm;
+    alarm(30);
+    if (rank == 1)
+        setenv("WRING_CODEC", "int9", 1);
+    if (wring_context_create(NULL, &context) != WRING_OK)
+        return 1;
+    wring_status status = join(context, rank, &comm);
+    wring_context_destroy(context);
+    if (status != WRING_E_SPEC || strstr(wring_error_message(), "rank 1") == NULL ||
+        strstr(wring_error_message(), "int9") == NULL)
+        return fprintf(stderr, "rank %d: %s\n", rank, wring_error_message()), 2;
+    return 0;
+}
+
+static void run_all(int (*act)(int rank, join_fn join), join_fn join)
 {
     pid_t pid[N];
     board->arrived = board->id_ready = 0;
@@ -115,7 +135,7 @@ static void run_all(wring_status (*join)(wring_context *, int, wring_comm **))
             char text[16];
             snprintf(text, sizeof(text), "%d", q);
             setenv("WRING_RANK", text, 1);
-            _exit(live(q, join));
+            _exit(act(q, join));
         }
     }
     for (int q = 0; q < N; q++) {
@@ -129,13 +149,13 @@ static void run_all(wring_status (*join)(wring_context *, int, wring_comm **))
 static void callback(void **state)
 {
     (void)state;
-    run_all(by_callback);
+    run_all(live, by_callback);
 }
 
 static void unique_id(void **state)
 {
     (void)state;
-    run_all(by_unique_id);
+    run_all(live, by_unique_id);
 }
 
 static void environment(void **state)
@@ -145,9 +165,18 @@ static void environment(void **state)
     snprintf(root, sizeof(root), "127.0.0.1:%d", 20000 + getpid() % 10000);
     setenv("WRING_ROOT", root, 1);
     setenv("WRING_SIZE", "3", 1);
-    run_all(by_environment);
+    run_all(live, by_environment);
     unsetenv("WRING_ROOT");
     unsetenv("WRING_SIZE");
+}
+
+static void who_cannot_join_tells_the_others(void **state)
+{
+    (void)state;
+    setenv("WRING_JOIN_TIMEOUT", "60000", 1);
+    run_all(fail_together, by_callback);
+    run_all(fail_together, by_unique_id);
+    unsetenv("WRING_JOIN_TIMEOUT");
 }
 
 /* Refusals need no second process. */
@@ -194,9 +223,8 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(callback),
-        cmocka_unit_test(unique_id),
-        cmocka_unit_test(environment),
+        cmocka_unit_test(callback),    cmocka_unit_test(unique_id),
+        cmocka_unit_test(environment), cmocka_unit_test(who_cannot_join_tells_the_others),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, board_open, NULL);

@@ -227,6 +227,52 @@ static void a_rank_that_cannot_start_tells_the_others(void **state)
     run_ranks(3, one_cannot_start, NULL, failed);
 }
 
+/* One rank alone cannot join, for what VARIABLE makes of VALUE there. */
+struct obstacle {
+    int rank;
+    const char *variable, *value, *words;
+};
+
+static int joins_in_vain(int rank, void *arg)
+{
+    const struct obstacle *obstacle = arg;
+    char who[16];
+    if (rank == obstacle->rank)
+        setenv(obstacle->variable, obstacle->value, 1);
+    snprintf(who, sizeof(who), "rank %d", obstacle->rank);
+    wring_context *context = open_context();
+    wring_comm *comm = NULL;
+    alarm(30); /* the time to join is longer */
+    wring_status status = wring_comm_create(context, NULL, &comm);
+    const char *message = wring_error_message();
+    bool told = strstr(message, obstacle->words) != NULL && strstr(message, who) != NULL;
+    if (!told)
+        printf("rank %d heard: %s\n", rank, message);
+    wring_comm_destroy(comm);
+    wring_context_destroy(context);
+    return told ? (int)status : 99;
+}
+
+static void a_rank_that_cannot_join_tells_the_others(void **state)
+{
+    (void)state;
+    static const struct obstacle obstacles[] = {
+        {1, "EMU_MEMORY", "1", "device memory"},
+        {0, "EMU_MEMORY", "1", "device memory"},
+        {0, "MOCKNCCL_FAIL", "ncclGetUniqueId:1:2", "unhandled system error"},
+        {1, "MOCKNCCL_FAIL", "ncclCommInitRankConfig:1:3", "internal error"},
+        {0, "MOCKNCCL_FAIL", "ncclCommInitRankConfig:1:3", "internal error"},
+        {2, "MOCKNCCL_FAIL", "ncclCommGetAsyncError:1:2", "unhandled system error"},
+        {1, "MOCKNCCL_JOIN", "2", "injected: joining"},
+        {1, "MOCKNCCL_FAIL", "ncclGroupEnd:1:3", "internal error"},
+    };
+    const int failed[] = {SOME_ERROR, SOME_ERROR, SOME_ERROR};
+    setenv("WRING_JOIN_TIMEOUT", "120000", 1);
+    for (size_t i = 0; i < sizeof(obstacles) / sizeof(obstacles[0]); i++)
+        run_ranks(3, joins_in_vain, (void *)&obstacles[i], failed);
+    unsetenv("WRING_JOIN_TIMEOUT");
+}
+
 /* The first message, a barrier's, is damaged in the middle of its frame on its way to rank 1. */
 static int damaged(int rank, void *arg)
 {
@@ -377,6 +423,7 @@ int main(void)
         cmocka_unit_test(state_is_read_beside_a_stuck_call),
         cmocka_unit_test(those_that_are_left_go_on),
         cmocka_unit_test(a_rank_that_cannot_start_tells_the_others),
+        cmocka_unit_test(a_rank_that_cannot_join_tells_the_others),
         cmocka_unit_test(a_damaged_frame_is_refused),
         cmocka_unit_test(errors_of_nccl_come_with_its_words),
         cmocka_unit_test(nccl_missing_or_too_old),

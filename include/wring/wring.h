@@ -206,7 +206,8 @@ typedef struct wring_comm_options {
 WRING_API wring_status wring_unique_id_create(wring_context *context, wring_unique_id *id_out);
 
 /* Join the group; every rank calls. Blocks until all have joined or the setting WRING_JOIN_TIMEOUT
- * has passed, when WRING_E_TIMEOUT names the missing ranks. */
+ * has passed, when WRING_E_TIMEOUT names the missing ranks. Where one rank cannot join, all get its
+ * error; it waits for the others to tell them. */
 WRING_API wring_status wring_comm_create(wring_context *context, const wring_comm_options *options,
                                          wring_comm **comm_out);
 

@@ -17,6 +17,7 @@
 #include <time.h>
 
 #define PART_NS 2000000000 /* how long a rank that leaves waits for the others */
+#define WHY_NS 1000000000  /* and one that lost another, to hear what happened to it */
 
 void wri_comm_poison(wring_comm *comm, wring_status status)
 {
@@ -134,6 +135,12 @@ static wring_status join_group(wring_comm *comm, const struct wri_card *first, v
                      (long long)context->config.join_timeout_ms);
         nanosleep(&nap, NULL);
     }
+    /* Who it is and why is what the control path says, if there is one yet, but maybe later. */
+    end = wri_clock_ns() + WHY_NS;
+    while (status == WRING_E_PEER_LOST && first != NULL && wri_clock_ns() < end) {
+        WRI_TRY(wri_comm_check(comm));
+        nanosleep(&nap, NULL);
+    }
     return status;
 }
 
@@ -200,11 +207,14 @@ static wring_status meet(wring_comm *comm)
 }
 
 /* A group that exists already: the cards travel on it. */
-static wring_status join_external(wring_comm *comm, const struct wri_way *way, void *external)
+static wring_status join_external(wring_context *context, const wring_comm_options *options,
+                                  const struct wri_way *way, wring_comm **comm_out)
 {
-    struct wri_card own, *cards;
+    struct wri_card own = {0}, *cards;
+    WRI_TRY(wri_comm_open(context, way->rank, way->nranks, options, comm_out));
+    wring_comm *comm = *comm_out;
     WRI_TRY(make_card(comm, way, &own));
-    WRI_TRY(join_group(comm, NULL, external));
+    WRI_TRY(join_group(comm, NULL, options->external));
     WRI_TRY(wri_alloc((size_t)comm->nranks, sizeof(*cards), (void **)&cards));
     pthread_mutex_lock(&comm->context->lock);
     int was = wri_context_enter(comm->context);
@@ -229,17 +239,31 @@ wring_status wri_comm_connect(wring_comm *comm, const struct wri_card *cards, ui
     return meet(comm);
 }
 
-/* Exchange cards with the others and open them. */
-static wring_status join(wring_comm *comm, const struct wri_way *way)
+/* Open what this rank alone can, and say in a card how others reach it. */
+static wring_status prepare(wring_context *context, const wring_comm_options *options,
+                            const struct wri_way *way, struct wri_card *own, wring_comm **comm_out)
 {
-    struct wri_card own, *cards;
+    WRI_TRY(wri_comm_open(context, way->rank, way->nranks, options, comm_out));
+    WRI_TRY(make_card(*comm_out, way, own));
+    return wri_comm_introduce(*comm_out, own);
+}
+
+/* Exchange cards with the others and open them. A rank that cannot join takes part in the exchange
+ * all the same: the others would wait for it until their time is up. */
+static wring_status join(wring_context *context, const wring_comm_options *options,
+                         const struct wri_way *way, wring_comm **comm_out)
+{
+    struct wri_card own = {0}, *cards;
     uint64_t nonce;
-    WRI_TRY(make_card(comm, way, &own));
-    WRI_TRY(wri_comm_introduce(comm, &own));
-    WRI_TRY(wri_alloc((size_t)comm->nranks, sizeof(*cards), (void **)&cards));
-    wring_status status = wri_join(comm->context, way, &own, cards, &nonce);
+    wring_status prepared = prepare(context, options, way, &own, comm_out);
+    if (prepared != WRING_OK)
+        wri_card_refuse(&own, prepared);
+    WRI_TRY(wri_alloc((size_t)way->nranks, sizeof(*cards), (void **)&cards));
+    wring_status status = wri_join(context, way, &own, cards, &nonce);
+    if (prepared != WRING_OK)
+        status = wri_fail(prepared, "%.*s", (int)own.address_nbytes, (const char *)own.address);
     if (status == WRING_OK)
-        status = wri_comm_connect(comm, cards, nonce);
+        status = wri_comm_connect(*comm_out, cards, nonce);
     wri_free(cards);
     return status;
 }
@@ -299,13 +323,13 @@ wring_status wri_comm_create(wring_context *context, const wring_comm_options *o
                              wring_comm **comm_out)
 {
     struct wri_way way = {.listen_fd = -1};
-    wring_comm *comm;
+    wring_comm *comm = NULL;
     WRI_TRY(find_way(context, options, &way));
-    WRI_TRY(wri_comm_open(context, way.rank, way.nranks, options, &comm));
-    wring_status status =
-        options->external ? join_external(comm, &way, options->external) : join(comm, &way);
+    wring_status status = options->external ? join_external(context, options, &way, &comm)
+                                            : join(context, options, &way, &comm);
     if (status != WRING_OK) {
-        wri_comm_poison(comm, status); /* so that the others need not wait for this rank */
+        if (comm != NULL)
+            wri_comm_poison(comm, status); /* so that the others need not wait for this rank */
         wri_comm_destroy(comm);
         return wri_fail_context(status, "rank %d of %d cannot join", way.rank, way.nranks);
     }
@@ -397,7 +421,7 @@ void wri_comm_destroy(wring_comm *comm)
         return;
     wring_context *context = comm->context;
     comm->leaving = true;
-    wri_control_close(comm->control, part(comm));
+    wri_control_close(comm->control, part(comm) || !comm->met); /* some may not have come yet */
     comm->control = NULL;
     pthread_mutex_lock(&context->lock);
     abort_requests(comm);

@@ -67,6 +67,13 @@ wring_status wri_card_init(struct wri_card *card)
     return draw(&card->nonce);
 }
 
+void wri_card_refuse(struct wri_card *card, wring_status status)
+{
+    size_t nbytes = strnlen(wring_error_message(), sizeof(card->address));
+    *card = (struct wri_card){.status = status, .address_nbytes = (uint32_t)nbytes};
+    memcpy(card->address, wring_error_message(), nbytes);
+}
+
 /* Rank 0 listens where WRING_ROOT says, else on loopback: nothing is bound that nobody asked
  * for. */
 wring_status wri_unique_id_create(wring_context *context, wring_unique_id *id_out)
@@ -182,6 +189,20 @@ static wring_status join_by_rendezvous(wring_context *context, const struct wri_
     return status;
 }
 
+wring_status wri_card_check(const struct wri_card *card, int rank)
+{
+    uint32_t status = card->status;
+    if (card->address_nbytes > sizeof(card->address))
+        WRI_FAIL(WRING_E_CORRUPT, "rank %d sent an address of %u bytes", rank,
+                 card->address_nbytes);
+    if (status == WRING_OK)
+        return WRING_OK;
+    if (status <= WRING_AGAIN || status > WRING_E_INTERNAL)
+        WRI_FAIL(WRING_E_CORRUPT, "rank %d sent a status of %u", rank, status);
+    WRI_FAIL((wring_status)status, "rank %d: %.*s", rank, (int)card->address_nbytes,
+             (const char *)card->address);
+}
+
 wring_status wri_join(wring_context *context, const struct wri_way *way, const struct wri_card *own,
                       struct wri_card *cards_out, uint64_t *nonce_out)
 {
@@ -196,8 +217,6 @@ wring_status wri_join(wring_context *context, const struct wri_way *way, const s
         *nonce_out = cards_out[0].nonce;
     }
     for (int q = 0; q < way->nranks; q++)
-        if (cards_out[q].address_nbytes > sizeof(cards_out[q].address))
-            WRI_FAIL(WRING_E_CORRUPT, "rank %d sent an address of %u bytes", q,
-                     cards_out[q].address_nbytes);
+        WRI_TRY(wri_card_check(&cards_out[q], q));
     return WRING_OK;
 }

@@ -8,7 +8,7 @@
 
 #define WRI_CARD_HOST_MAX 48
 #define WRI_CARD_NAME_MAX 64
-#define WRI_CARD_HEAD (28 + WRI_CARD_HOST_MAX + WRI_CARD_NAME_MAX)
+#define WRI_CARD_HEAD (32 + WRI_CARD_HOST_MAX + WRI_CARD_NAME_MAX)
 
 /* What a rank tells the others. */
 struct wri_card {
@@ -18,7 +18,8 @@ struct wri_card {
     char control_host[WRI_CARD_HOST_MAX]; /* numeric: where its control path listens, */
     uint32_t control_port;                /* and if all ranks are on one host, */
     uint32_t control_local_port;          /* on loopback */
-    uint32_t address_nbytes;
+    uint32_t status; /* WRING_OK, or why this rank cannot join: then its message, not terminated, */
+    uint32_t address_nbytes; /* is in place of the transport's address */
     unsigned char address[WRING_ADDRESS_MAX - WRI_CARD_HEAD];
 };
 _Static_assert(sizeof(struct wri_card) == WRING_ADDRESS_MAX, "a rendezvous blob holds a card");
@@ -43,7 +44,14 @@ wring_status wri_way_host(wring_context *context, const struct wri_way *way, cha
 /* A fresh nonce, and this host and process; addresses are left alone. */
 wring_status wri_card_init(struct wri_card *card);
 
-/* Exchange: cards_out[0..nranks) and the nonce that all share. Blocks up to WRING_JOIN_TIMEOUT. */
+/* Make it say that this rank cannot join because of STATUS and the thread's message. */
+void wri_card_refuse(struct wri_card *card, wring_status status);
+
+/* Whether the card of RANK, from the network, makes sense; or what it says that rank failed of. */
+wring_status wri_card_check(const struct wri_card *card, int rank);
+
+/* Exchange: cards_out[0..nranks) and the nonce that all share. Blocks up to WRING_JOIN_TIMEOUT.
+ * If a card says that its rank cannot join, that is the error on all. */
 wring_status wri_join(wring_context *context, const struct wri_way *way, const struct wri_card *own,
                       struct wri_card *cards_out, uint64_t *nonce_out);
 

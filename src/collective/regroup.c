@@ -85,10 +85,9 @@ static wring_status read_bids(wring_comm *from, const struct wri_gathered *gathe
     for (size_t i = 0; i < gathered->n; i++) {
         struct bid bid;
         if (gathered->entry[i].nbytes != sizeof(bid))
-            WRI_FAIL(WRING_E_PEER_LOST, "rank %d could not take part", gathered->entry[i].rank);
-        memcpy(&bid, gathered->entry[i].block, sizeof(bid));
-        if (bid.card.address_nbytes > sizeof(bid.card.address))
             WRI_FAIL(WRING_E_CORRUPT, "rank %d sent a malformed card", gathered->entry[i].rank);
+        memcpy(&bid, gathered->entry[i].block, sizeof(bid));
+        WRI_TRY(wri_card_check(&bid.card, gathered->entry[i].rank));
         if (bid.color == color)
             insert(plan, &bid, gathered->entry[i].rank);
     }
@@ -171,8 +170,9 @@ static wring_status regroup(wring_comm *from, enum wri_gather_kind kind, int col
     struct wri_gathered *gathered;
     struct plan plan = {0};
     wring_status prepared = prepare(from, &plan, &own);
-    wring_status status = wri_control_gather(from->control, kind, &own,
-                                             prepared == WRING_OK ? sizeof(own) : 0, &gathered);
+    if (prepared != WRING_OK)
+        wri_card_refuse(&own.card, prepared);
+    wring_status status = wri_control_gather(from->control, kind, &own, sizeof(own), &gathered);
     size_t nranks = 0;
     bool all = status == WRING_OK; /* go on to the seal: the others do */
     if (all) {

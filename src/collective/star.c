@@ -330,7 +330,7 @@ bool wri_control_hello(struct wri_control *control, struct wri_link *link)
     link->rank = (int)head->rank;
     member->gathers = head->number;
     wri_control_tell(link, WRI_MESSAGE_WELCOME, control->rank, 0, 0, NULL, 0);
-    if (control->failed_here)
+    if (wri_alarm_status(control->alarm) != WRING_OK) /* whoever it was that failed */
         tell_failure_to(control, link);
     merge_lost(control, link->rank, link->block + NONCE_NBYTES);
     wri_gather_progress(control);

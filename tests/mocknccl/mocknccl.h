@@ -14,6 +14,8 @@
  *   MOCKNCCL_TIMEOUT_MS  how long an initialisation waits for the other ranks (60000)
  *   MOCKNCCL_POLLS       polls that find a non-blocking communicator in progress (3)
  *   MOCKNCCL_FAIL        op:n:result[,...]: the n-th call of op, say ncclSend, returns result
+ *   MOCKNCCL_JOIN        result: initialisations fail with it after they began, as other ranks may
+ *                        notice
  *   MOCKNCCL_ASYNC       n:result: with the n-th group the communicator's error becomes result, and
  *                        its operations stay pending
  *   MOCKNCCL_CORRUPT     n: one bit of the first message that the n-th group receives is wrong

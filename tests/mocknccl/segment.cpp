@@ -145,7 +145,9 @@ ncclResult_t segment_join(ncclComm &comm)
         std::lock_guard<std::mutex> lock(comm.lock);
         comm.shared = shared;
     }
-    result = wait_for_all(comm, *shared);
+    uint64_t fault = setting("MOCKNCCL_JOIN", 0);
+    result =
+        fault ? last_error((ncclResult_t)fault, "injected: joining") : wait_for_all(comm, *shared);
     if (result != ncclSuccess) {
         shared->seats[comm.rank].state = SEAT_ABORTED;
         shm_unlink(comm.name.c_str());
