@@ -93,6 +93,11 @@ static void bad_values_are_refused_by_name(void **state)
         {"WRING_CHECKSUM", "2", "0 1 auto"},
         {"WRING_CHECKSUM", "yes", "0 1 auto"},
         {"WRING_FORCE", "auto", "0 1"},
+        {"WRING_TIMEOUT", "5s", "milliseconds, an integer from 10 to 86400000"},
+        {"WRING_JOIN_TIMEOUT", "9", "milliseconds, an integer from 10"},
+        {"WRING_HEARTBEAT_TIMEOUT", "30.0", "milliseconds, an integer from 100"},
+        {"WRING_MODULES", "lib", "an absolute path"},
+        {"WRING_MODULES", "./lib", "an absolute path"},
         {"WRING_CPU", "avx", "auto scalar avx2"},
         {"WRING_CPU", "auto scalar", "auto scalar avx2"},
     };
@@ -133,6 +138,7 @@ static void a_long_text_is_refused_not_cut(void **state)
     struct wri_config config;
     char text[WRI_CONFIG_TEXT_MAX + 1];
     memset(text, 'a', WRI_CONFIG_TEXT_MAX);
+    text[0] = text[1] = '/';
     text[WRI_CONFIG_TEXT_MAX] = '\0';
     setenv("WRING_MODULES", text, 1);
     assert_int_equal(wri_config_load(&config), WRING_E_CONFIG);

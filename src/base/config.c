@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/status.h"
 
-enum kind { TEXT, WORD, INT, BYTES, REAL, FLAG, SECRET };
+enum kind { TEXT, FOLDER, WORD, INT, MS, BYTES, REAL, FLAG, SECRET };
 
 /* A row of config.def. Limits are kept as integers and as reals; the kind says which ones count. */
 struct setting {
@@ -177,24 +177,31 @@ static bool parse_real_limited(const struct setting *setting, const char *text, 
     return true;
 }
 
+static bool parse_text(const struct setting *setting, const char *text, char *field)
+{
+    size_t length = strlen(text);
+    bool is_short = setting->kind == SECRET && (int64_t)length < setting->int_min;
+    bool is_relative = setting->kind == FOLDER && *text != '/';
+    if (length >= WRI_CONFIG_TEXT_MAX || (length > 0 && (is_short || is_relative)))
+        return false;
+    memcpy(field, text, length + 1);
+    return true;
+}
+
 /* Put the value of TEXT into FIELD, of the C type of the setting's kind; false if it is refused. */
 static bool parse_setting(const struct setting *setting, const char *text, void *field)
 {
     int64_t number;
     switch (setting->kind) {
-    case SECRET:
-        if (*text && (int64_t)strlen(text) < setting->int_min)
-            return false;
-        /* fall through */
     case TEXT:
-        if (strlen(text) >= WRI_CONFIG_TEXT_MAX)
-            return false;
-        strcpy(field, text);
-        return true;
+    case FOLDER:
+    case SECRET:
+        return parse_text(setting, text, field);
     case WORD:
     case FLAG:
         return parse_word(text, setting->choices, field);
     case INT:
+    case MS:
         return parse_limited(setting, text, field);
     case BYTES:
         if (!parse_limited(setting, text, &number))
@@ -214,6 +221,9 @@ static void describe(const struct setting *setting, char *out, size_t capacity)
     case TEXT:
         snprintf(out, capacity, "text of at most %d bytes", WRI_CONFIG_TEXT_MAX - 1);
         break;
+    case FOLDER:
+        snprintf(out, capacity, "an absolute path of at most %d bytes", WRI_CONFIG_TEXT_MAX - 1);
+        break;
     case WORD:
     case FLAG:
         snprintf(out, capacity, "one of: %s", setting->choices);
@@ -221,6 +231,10 @@ static void describe(const struct setting *setting, char *out, size_t capacity)
     case INT:
         snprintf(out, capacity, "an integer from %" PRId64 " to %" PRId64, setting->int_min,
                  setting->int_max);
+        break;
+    case MS:
+        snprintf(out, capacity, "milliseconds, an integer from %" PRId64 " to %" PRId64,
+                 setting->int_min, setting->int_max);
         break;
     case BYTES:
         snprintf(out, capacity,

@@ -9,9 +9,11 @@
 
 /* C types of the kinds in config.def. FLAG: 0, 1, or 2 for auto. WORD: index into choices. */
 typedef char wri_setting_TEXT[WRI_CONFIG_TEXT_MAX];
+typedef char wri_setting_FOLDER[WRI_CONFIG_TEXT_MAX];
 typedef char wri_setting_SECRET[WRI_CONFIG_TEXT_MAX];
 typedef int wri_setting_WORD;
 typedef int64_t wri_setting_INT;
+typedef int64_t wri_setting_MS;
 typedef uint64_t wri_setting_BYTES;
 typedef double wri_setting_REAL;
 typedef int wri_setting_FLAG;

@@ -24,7 +24,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <pthread.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -71,6 +73,19 @@ static ssize_t read_all(int fd, char *text, size_t capacity)
     return (ssize_t)length;
 }
 
+/* Once per file: a process reads it for every group that it joins and every control path. */
+static void warn_of_readers(const char *path)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char warned[WRI_CONFIG_TEXT_MAX];
+    pthread_mutex_lock(&lock);
+    bool again = strcmp(warned, path) == 0;
+    snprintf(warned, sizeof warned, "%s", path);
+    pthread_mutex_unlock(&lock);
+    if (!again)
+        wri_log(WRING_LOG_WARN, "WRING_SECRET_FILE=%s: every user can read it; chmod 600", path);
+}
+
 /* The whole file, without the line end that editors leave. */
 static wring_status read_secret_file(const char *path, struct wri_secret *secret)
 {
@@ -81,7 +96,7 @@ static wring_status read_secret_file(const char *path, struct wri_secret *secret
         WRI_FAIL(WRING_E_CONFIG, "WRING_SECRET_FILE=%s: %s", path, strerror(errno));
     (void)fstat(fd, &status);
     if (status.st_mode & (S_IROTH | S_IWOTH))
-        wri_log(WRING_LOG_WARN, "WRING_SECRET_FILE=%s: every user can read it; chmod 600", path);
+        warn_of_readers(path);
     ssize_t length = read_all(fd, text, sizeof text);
     int error = errno;
     close(fd);
