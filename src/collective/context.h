@@ -56,6 +56,13 @@ void wri_context_leave(wring_context *context, int was);
 /* Tell a driver that sleeps that the device has got as far as STREAM is now. */
 wring_status wri_context_wake_after(wring_context *context, void *stream);
 
+/* Whether STREAM is one of the context's device. Locked. */
+wring_status wri_context_check_stream(wring_context *context, void *stream);
+
+/* Whether a buffer of COUNT elements is aligned to them, and where it must be. Locked. */
+wring_status wri_context_check_buffer(wring_context *context, const void *buffer, size_t count,
+                                      wring_dtype dtype, bool device);
+
 /* Whether all of a buffer is where it must be: in memory of the context's device, or of the host.
  * Locked. */
 wring_status wri_context_check_memory(wring_context *context, const void *buffer, size_t nbytes,

@@ -110,3 +110,25 @@ wring_status wri_context_check_host(wring_context *context, const char *name, co
                  buffer, owner);
     return WRING_OK;
 }
+
+wring_status wri_context_check_buffer(wring_context *context, const void *buffer, size_t count,
+                                      wring_dtype dtype, bool device)
+{
+    size_t element_nbytes = wring_dtype_size(dtype);
+    if ((uintptr_t)buffer % element_nbytes != 0)
+        WRI_FAIL(WRING_E_ARGUMENT, "%p is not aligned to the %zu bytes of a %s", buffer,
+                 element_nbytes, wring_dtype_name(dtype));
+    return wri_context_check_memory(context, buffer, count * element_nbytes, device);
+}
+
+wring_status wri_context_check_stream(wring_context *context, void *stream)
+{
+    int index = -1;
+    WRI_TRY(wri_context_device(context));
+    WRI_TRY(context->device->stream_device(stream, &index));
+    if (index != context->device_index)
+        WRI_FAIL(WRING_E_ARGUMENT,
+                 "the stream belongs to device %d, the context works on device %d", index,
+                 context->device_index);
+    return WRING_OK;
+}

@@ -115,10 +115,10 @@ static double mass_of(const double *sum, size_t count)
     return mass;
 }
 
-/* SUM becomes the tensor's own residual, and all that it keeps; or is lost. */
-static wring_status hand_over(wring_tensor *tensor, const double *sum, wring_state_report *report)
+/* SUM, which is used up, becomes the tensor's own residual, and all that it keeps; or is lost. */
+static wring_status hand_over(wring_tensor *tensor, double *sum, wring_state_report *report)
 {
-    float *values;
+    char *values = (char *)sum;
     double mass = mass_of(sum, tensor->count);
     drop_owned(tensor);
     if (wri_residual_count(&tensor->local) == 0) {
@@ -127,12 +127,11 @@ static wring_status hand_over(wring_tensor *tensor, const double *sum, wring_sta
         return WRING_OK;
     }
     report->nhanded++;
-    WRI_TRY(wri_alloc(tensor->count, sizeof(*values), (void **)&values));
-    for (size_t i = 0; i < tensor->count; i++)
-        values[i] = (float)sum[i];
-    wring_status status = wri_residual_put(tensor, &tensor->local, values);
-    wri_free(values);
-    return status;
+    for (size_t i = 0; i < tensor->count; i++) {
+        float value = (float)sum[i];
+        memcpy(values + i * sizeof(value), &value, sizeof(value));
+    }
+    return wri_residual_put(tensor, &tensor->local, values);
 }
 
 /* Bytes of this rank, in a group as large as this one. */
@@ -258,13 +257,21 @@ wring_status wri_state_load(wring_comm *comm, const void *const *states, const s
 
 /* ---- another codec --------------------------------------------------------------------------- */
 
-/* The tensor has a residual of its own if its codec has feedback. */
-static wring_status fit_local(wring_tensor *tensor, const wring_codec *codec)
+/* The tensor gets CODEC, and with feedback an empty residual as wide as it says. */
+static wring_status renew(wring_tensor *tensor, const wring_codec *codec)
 {
-    if (codec->feedback && wri_residual_count(&tensor->local) == 0 && tensor->count > 0)
-        return wri_residual_open(tensor, 0, tensor->count, &tensor->local);
-    if (!codec->feedback)
-        wri_residual_close(tensor, &tensor->local);
+    const wring_codec *before = tensor->codec;
+    struct wri_residual fresh = {0};
+    wring_status status = WRING_OK;
+    tensor->codec = codec;
+    if (codec->feedback && tensor->count > 0)
+        status = wri_residual_open(tensor, 0, tensor->count, &fresh);
+    if (status != WRING_OK) {
+        tensor->codec = before;
+        return status;
+    }
+    wri_residual_close(tensor, &tensor->local);
+    tensor->local = fresh;
     return WRING_OK;
 }
 
@@ -283,11 +290,9 @@ static wring_status set_codec(wring_tensor *tensor, const wring_codec *codec,
     wring_status status = wri_alloc(tensor->count, sizeof(*sum), (void **)&sum);
     if (status == WRING_OK) {
         add_up(&record, 1, sum);
-        status = fit_local(tensor, codec);
+        status = renew(tensor, codec);
         if (status == WRING_OK)
             status = hand_over(tensor, sum, report);
-        if (status == WRING_OK)
-            tensor->codec = codec;
         wri_free(sum);
     }
     wri_free(bytes);

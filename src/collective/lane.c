@@ -176,8 +176,13 @@ static wring_status await(wring_comm *comm, void *event, int64_t end_ns)
         status = lane->device->event_test(lane->device, event);
         if (status != WRING_AGAIN)
             break;
-        if (wri_clock_ns() > end_ns)
-            WRI_FAIL(WRING_E_TIMEOUT, "what is on the communicator's stream does not end");
+        int64_t now_ns = wri_clock_ns();
+        if (wri_alarm_status(&comm->alarm) != WRING_OK && end_ns > now_ns + WRI_QUIET_NS)
+            end_ns = now_ns + WRI_QUIET_NS;
+        if (now_ns > end_ns)
+            WRI_FAIL(WRING_E_TIMEOUT,
+                     "what is on the communicator's stream does not end: a stream of the caller's "
+                     "holds it up, or an ncclComm_t of his that has failed and was not aborted");
         wri_context_poll(comm->context); /* a call that fails frees the stream */
         wri_context_yield(comm->context);
         status = WRING_OK;

@@ -15,6 +15,9 @@ wring_status wri_residual_open(const wring_tensor *tensor, size_t begin, size_t 
 {
     const struct wri_device *device = tensor->device;
     int bits = tensor->codec->residual_bits;
+    if (end - begin > SIZE_MAX / 16)
+        WRI_FAIL(WRING_E_MEMORY, "tensor '%s': a residual of %zu elements is larger than memory",
+                 tensor->name, end - begin);
     size_t each = wri_round_up(wri_residual_nbytes(bits, end - begin), sizeof(uint32_t));
     size_t nbytes = (tensor->single ? 1 : 2) * each + sizeof(uint32_t);
     void *stream = tensor->comm->lane.stream, *block;

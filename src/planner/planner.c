@@ -30,7 +30,6 @@ static wring_status check_place(const wring_comm *comm, const wring_call *call,
                                 const wring_codec *codec)
 {
     wring_context *context = comm->context;
-    int index = -1;
     if (call->kind == WRING_BARRIER)
         return WRING_OK;
     if (call->stream == NULL && wri_context_ordered(context))
@@ -41,25 +40,8 @@ static wring_status check_place(const wring_comm *comm, const wring_call *call,
             context->transport->name);
     if (call->stream == NULL)
         return WRING_OK;
-    WRI_TRY(wri_context_device(context));
-    WRI_TRY(context->device->stream_device(call->stream, &index));
-    if (index != context->device_index)
-        WRI_FAIL(WRING_E_ARGUMENT,
-                 "the stream belongs to device %d, the context works on device %d", index,
-                 context->device_index);
+    WRI_TRY(wri_context_check_stream(context, call->stream));
     return wri_codec_on_device(codec, context->device);
-}
-
-static wring_status check_buffer(const wring_comm *comm, const wring_call *call, const void *buffer,
-                                 size_t nbytes)
-{
-    size_t element_nbytes = wring_dtype_size(call->dtype);
-    if (buffer == NULL)
-        return WRING_OK;
-    if ((uintptr_t)buffer % element_nbytes != 0)
-        WRI_FAIL(WRING_E_ARGUMENT, "%p is not aligned to the %zu bytes of a %s", buffer,
-                 element_nbytes, wring_dtype_name(call->dtype));
-    return wri_context_check_memory(comm->context, buffer, nbytes, call->stream != NULL);
 }
 
 /* Memory of this rank's, all of the right kind; SEND is NULL if nothing is read. */
@@ -74,8 +56,12 @@ static wring_status check_buffers(const wring_comm *comm, const wring_call *call
         WRI_FAIL(WRING_E_ARGUMENT,
                  "send %p and recv %p overlap in part: %zu bytes each, the same or apart", send,
                  recv, nbytes);
-    WRI_TRY(check_buffer(comm, call, send, nbytes));
-    return check_buffer(comm, call, recv, nbytes);
+    bool device = call->stream != NULL;
+    if (send != NULL)
+        WRI_TRY(wri_context_check_buffer(comm->context, send, count, call->dtype, device));
+    if (recv == NULL)
+        return WRING_OK;
+    return wri_context_check_buffer(comm->context, recv, count, call->dtype, device);
 }
 
 static wring_status check_tensor(const wring_comm *comm, const wring_call *call,

@@ -21,6 +21,12 @@ wring_status wri_scheduler_create(wring_comm *comm, const wring_scheduler_option
         WRI_FAIL(WRING_E_ARGUMENT,
                  "transport %s moves device memory: set wring_scheduler_options.stream",
                  comm->context->transport->name);
+    if (options->stream != NULL) {
+        pthread_mutex_lock(&comm->context->lock);
+        wring_status status = wri_context_check_stream(comm->context, options->stream);
+        pthread_mutex_unlock(&comm->context->lock);
+        WRI_TRY(status);
+    }
     WRI_TRY(wri_alloc(1, sizeof(wring_scheduler), &block));
     wring_scheduler *scheduler = block;
     scheduler->comm = comm;
@@ -136,12 +142,12 @@ static wring_status check_memory(wring_scheduler *scheduler, const struct wri_pa
 static wring_status check_place(wring_scheduler *scheduler, const struct wri_parameter *param)
 {
     wring_context *context = scheduler->comm->context;
-    size_t nbytes = param->count * wring_dtype_size(param->dtype);
     bool device = scheduler->options.stream != NULL;
-    if (nbytes == 0 || param->strided)
+    if (param->count == 0 || param->strided)
         return WRING_OK;
     pthread_mutex_lock(&context->lock);
-    wring_status status = wri_context_check_memory(context, param->grad, nbytes, device);
+    wring_status status =
+        wri_context_check_buffer(context, param->grad, param->count, param->dtype, device);
     pthread_mutex_unlock(&context->lock);
     return status == WRING_OK ? status : wri_fail_context(status, "parameter '%s'", param->name);
 }

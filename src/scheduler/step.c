@@ -134,7 +134,9 @@ static wring_status check_param(const wring_scheduler *scheduler, int param)
 
 static wring_status seal(wring_scheduler *scheduler)
 {
-    return scheduler->arena.base ? WRING_OK : wri_scheduler_seal(scheduler);
+    if (!scheduler->arena.base)
+        give_up(scheduler, wri_scheduler_seal(scheduler));
+    return failure(scheduler);
 }
 
 /* Something comes in the micro-step: it counts, and its weight is fixed. */
@@ -173,7 +175,9 @@ static wring_status wait_for_stream(wring_scheduler *scheduler, void *stream)
 {
     pthread_mutex_t *lock = &scheduler->comm->context->lock;
     pthread_mutex_lock(lock);
-    wring_status status = wri_lane_order(scheduler->comm, stream, scheduler->options.stream);
+    wring_status status = wri_context_check_stream(scheduler->comm->context, stream);
+    if (status == WRING_OK)
+        status = wri_lane_order(scheduler->comm, stream, scheduler->options.stream);
     pthread_mutex_unlock(lock);
     return status;
 }
@@ -190,7 +194,7 @@ wring_status wri_scheduler_ready(wring_scheduler *scheduler, int param, void *st
     if (stream && stream != own)
         WRI_TRY(wait_for_stream(scheduler, stream));
     settle(scheduler, &scheduler->params[param]);
-    WRI_TRY(take_gradient(scheduler, &scheduler->params[param]));
+    give_up(scheduler, take_gradient(scheduler, &scheduler->params[param]));
     return start_buckets(scheduler, false);
 }
 
