@@ -278,7 +278,7 @@ typedef struct wring_tensor wring_tensor;
 typedef struct wring_tensor_options {
     size_t size;              /* sizeof(wring_tensor_options) */
     const wring_codec *codec; /* NULL: the communicator's; must outlive the tensor */
-    bool device;              /* its gradients, and its state, are in device memory */
+    bool device; /* its gradients and state are in device memory: refuses ef:bits=16/8 and single */
     bool single; /* half the state: a step that does not count resets it, with a warning */
 } wring_tensor_options;
 #define WRING_TENSOR_OPTIONS_INIT {.size = sizeof(wring_tensor_options)}
@@ -305,7 +305,8 @@ WRING_API wring_status wring_tensor_residual(const wring_tensor *tensor, float *
 WRING_API wring_status wring_step_begin(wring_context *context);
 
 /* Every call of the step must have been waited for. If one failed, or met NaN or Inf, the step is
- * rolled back, on every rank alike, and *committed_out (may be NULL) is false. */
+ * rolled back, on every rank alike, and *committed_out (may be NULL) is false. A call that
+ * wring_comm_start refused was never part of the step and does not hold this rank's commit back. */
 WRING_API wring_status wring_step_commit(wring_context *context, bool *committed_out);
 WRING_API wring_status wring_step_rollback(wring_context *context);
 
@@ -386,7 +387,8 @@ typedef struct wring_result {
 typedef struct wring_request wring_request;
 
 /* Start CALL and return. State of its tensors changes only if the call succeeds on finite data. A
- * communicator's calls on a device run in order of their start, so behind each other's streams. */
+ * communicator's calls on a device run in order of their start, so behind each other's streams. If
+ * this rank's call alone is refused, its next one, or destroy ("barrier"), is a peer's mismatch. */
 WRING_API wring_status wring_comm_start(wring_comm *comm, const wring_call *call,
                                         wring_request **request_out);
 
@@ -400,7 +402,8 @@ WRING_API wring_status wring_request_test(wring_request *request);
 
 /* Wait, helping with progress; free the request; return its status. RESULT_OUT may be NULL. A
  * failed call on a device returns when that no longer touches its buffers, or 2 s later. What is
- * enqueued on the call's stream after start on transport nccl finds the results without waiting. */
+ * enqueued on the call's stream after start on transport nccl finds the results without waiting;
+ * of a failed call there, in place, NaN on purpose. */
 WRING_API wring_status wring_request_wait(wring_request *request, wring_result *result_out);
 
 /* ---- 9 scheduler ----------------------------------------------------------------------------- */
