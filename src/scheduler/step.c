@@ -134,9 +134,7 @@ static wring_status check_param(const wring_scheduler *scheduler, int param)
 
 static wring_status seal(wring_scheduler *scheduler)
 {
-    if (!scheduler->arena.base)
-        give_up(scheduler, wri_scheduler_seal(scheduler));
-    return failure(scheduler);
+    return scheduler->arena.base ? WRING_OK : wri_scheduler_seal(scheduler);
 }
 
 /* Something comes in the micro-step: it counts, and its weight is fixed. */
