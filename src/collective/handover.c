@@ -260,18 +260,12 @@ wring_status wri_state_load(wring_comm *comm, const void *const *states, const s
 /* The tensor gets CODEC, and with feedback an empty residual as wide as it says. */
 static wring_status renew(wring_tensor *tensor, const wring_codec *codec)
 {
-    const wring_codec *before = tensor->codec;
     struct wri_residual fresh = {0};
-    wring_status status = WRING_OK;
-    tensor->codec = codec;
     if (codec->feedback && tensor->count > 0)
-        status = wri_residual_open(tensor, 0, tensor->count, &fresh);
-    if (status != WRING_OK) {
-        tensor->codec = before;
-        return status;
-    }
+        WRI_TRY(wri_residual_open(tensor, codec->residual_bits, 0, tensor->count, &fresh));
     wri_residual_close(tensor, &tensor->local);
     tensor->local = fresh;
+    tensor->codec = codec;
     return WRING_OK;
 }
 

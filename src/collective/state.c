@@ -10,11 +10,10 @@
 #define COMMITS 64 /* of a launch */
 
 /* A block holds the generations and, on a device, the word that tells which counts. */
-wring_status wri_residual_open(const wring_tensor *tensor, size_t begin, size_t end,
+wring_status wri_residual_open(const wring_tensor *tensor, int bits, size_t begin, size_t end,
                                struct wri_residual *residual)
 {
     const struct wri_device *device = tensor->device;
-    int bits = tensor->codec->residual_bits;
     if (end - begin > SIZE_MAX / 16)
         WRI_FAIL(WRING_E_MEMORY, "tensor '%s': a residual of %zu elements is larger than memory",
                  tensor->name, end - begin);
@@ -52,7 +51,8 @@ wring_status wri_residual_own(wring_tensor *tensor, size_t begin, size_t end, fl
         owned = owned->next;
     if (owned == NULL && begin < end) {
         WRI_TRY(wri_alloc(1, sizeof(*owned), (void **)&owned));
-        wring_status status = wri_residual_open(tensor, begin, end, owned);
+        wring_status status =
+            wri_residual_open(tensor, tensor->codec->residual_bits, begin, end, owned);
         if (status != WRING_OK) {
             wri_free(owned);
             return status;

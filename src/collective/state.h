@@ -41,8 +41,8 @@ struct wri_change {
     struct wri_residual *owned; /* or NULL: all of it has one */
 };
 
-/* Residual of [begin, end) in the tensor's place, all zero. */
-wring_status wri_residual_open(const wring_tensor *tensor, size_t begin, size_t end,
+/* Residual of [begin, end) in the tensor's place, BITS wide, all zero. */
+wring_status wri_residual_open(const wring_tensor *tensor, int bits, size_t begin, size_t end,
                                struct wri_residual *residual);
 void wri_residual_close(const wring_tensor *tensor, struct wri_residual *residual);
 

@@ -50,7 +50,8 @@ static wring_status open_state(wring_tensor *tensor, bool device)
     if (status == WRING_OK && device)
         status = move_there(tensor);
     if (status == WRING_OK && tensor->codec->feedback && tensor->count > 0)
-        status = wri_residual_open(tensor, 0, tensor->count, &tensor->local);
+        status = wri_residual_open(tensor, tensor->codec->residual_bits, 0, tensor->count,
+                                   &tensor->local);
     wri_context_leave(comm->context, was);
     pthread_mutex_unlock(&comm->context->lock);
     return status;
