@@ -59,7 +59,7 @@ static wring_status check_buffers(const wring_comm *comm, const wring_call *call
     bool device = call->stream != NULL;
     if (send != NULL)
         WRI_TRY(wri_context_check_buffer(comm->context, send, count, call->dtype, device));
-    if (recv == NULL)
+    if (recv == NULL || recv == send)
         return WRING_OK;
     return wri_context_check_buffer(comm->context, recv, count, call->dtype, device);
 }
