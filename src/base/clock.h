@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#define NS_PER_MS 1000000LL
+
 int64_t wri_clock_ns(void);
 
 #endif

@@ -118,7 +118,7 @@ static wring_status join_group(wring_comm *comm, const struct wri_card *first, v
     static const struct timespec nap = {0, 1000000};
     wring_context *context = comm->context;
     const struct wring_transport_ops *transport = context->transport;
-    int64_t end = wri_clock_ns() + context->config.join_timeout_ms * 1000000;
+    int64_t end = wri_clock_ns() + context->config.join_timeout_ms * NS_PER_MS;
     pthread_mutex_lock(&context->lock);
     int was = wri_context_enter(context);
     wring_status status = transport->group_open(

@@ -13,7 +13,6 @@
 #include "base/status.h"
 #include "transport/socket.h"
 
-#define NS_PER_MS 1000000LL
 #define LEAVE_MS 2000 /* how long a rank that leaves stays for the others */
 
 /* ---- the alarm ------------------------------------------------------------------------------- */

@@ -40,7 +40,7 @@ static wring_status give_way(wring_comm *comm, int64_t end_ns)
 
 static int64_t patience_end_ns(const wring_comm *comm)
 {
-    return wri_clock_ns() + comm->context->config.timeout_ms * 1000000;
+    return wri_clock_ns() + comm->context->config.timeout_ms * NS_PER_MS;
 }
 
 /* The transport may take a while to enqueue a group, when nothing else may go on the stream. */

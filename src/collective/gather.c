@@ -16,8 +16,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-#define NS_PER_MS 1000000LL
-
 /* In a result, in front of each block. */
 struct entry {
     uint32_t rank, nbytes;

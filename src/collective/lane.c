@@ -192,7 +192,7 @@ static wring_status await(wring_comm *comm, void *event, int64_t end_ns)
 
 static wring_status settle(wring_comm *comm, void *event)
 {
-    int64_t end_ns = wri_clock_ns() + comm->context->config.timeout_ms * 1000000 + WRI_QUIET_NS;
+    int64_t end_ns = wri_clock_ns() + comm->context->config.timeout_ms * NS_PER_MS + WRI_QUIET_NS;
     for (;;) {
         bool starting = is_starting(comm);
         uint64_t operation = comm->operation;

@@ -14,7 +14,6 @@
 #include "transport/socket.h"
 
 #define EVENTS 64
-#define NS_PER_MS 1000000LL
 #define STRANGER_NS (5000 * NS_PER_MS) /* patience with who says no hello */
 #define TICK_NS (10 * NS_PER_MS)       /* while something is awaited */
 #define BEAT_NS (1000 * NS_PER_MS)

@@ -22,7 +22,6 @@
 #include "base/status.h"
 #include "transport/socket.h"
 
-#define NS_PER_MS 1000000LL
 #define RETRY_NS (50 * NS_PER_MS)  /* between tries to find a root */
 #define PROBE_NS (100 * NS_PER_MS) /* before a rank that does not come is asked */
 #define AGAIN_NS (500 * NS_PER_MS) /* and until it is asked again */

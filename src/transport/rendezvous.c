@@ -118,7 +118,7 @@ void wri_rendezvous_list_missing(const unsigned char *joined, int nranks, char *
 static wring_status give_up(struct wri_rendezvous *r, char *missing, size_t nbytes)
 {
     unsigned char *joined;
-    WRI_TRY(wri_alloc((size_t)r->nranks / 8 + 1, 1, (void **)&joined));
+    WRI_TRY(wri_alloc(wri_rendezvous_joined_nbytes(r->nranks), 1, (void **)&joined));
     for (int rank = 0; rank < r->nranks; rank++)
         joined[rank / 8] |= (unsigned char)((r->blobs[rank] != NULL) << rank % 8);
     wri_rendezvous_list_missing(joined, r->nranks, missing, nbytes);

@@ -75,7 +75,8 @@ static wring_status check_answer(struct wri_rendezvous *r)
     wri_rendezvous_header_decode(head);
     if (head->magic != WRI_RENDEZVOUS_MAGIC || head->job != r->job)
         return try_later(r, "the listener is no rank 0 of this job");
-    if (head->rank == ANSWER_INCOMPLETE && head->nbytes == wri_div_up((size_t)r->nranks, 8)) {
+    if (head->rank == ANSWER_INCOMPLETE &&
+        head->nbytes == wri_rendezvous_joined_nbytes(r->nranks)) {
         WRI_TRY(wri_alloc(head->nbytes, 1, (void **)&r->link.body));
         r->link.head_done = true;
         return WRING_OK;

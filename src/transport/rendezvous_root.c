@@ -143,7 +143,7 @@ static void describe(const struct wri_rendezvous *r, const struct connection *co
 
 void wri_rendezvous_root_give_up(struct wri_rendezvous *r, const unsigned char *joined)
 {
-    size_t nbytes = wri_div_up((size_t)r->nranks, 8);
+    size_t nbytes = wri_rendezvous_joined_nbytes(r->nranks);
     for (size_t i = 0; i < r->nconnections && !r->table; i++) {
         unsigned char head[HEADER_NBYTES];
         struct connection *connection = &r->connections[i];

@@ -6,6 +6,7 @@
 
 #include <wring/plugin.h>
 
+#include "base/memory.h"
 #include "transport/auth.h"
 #include "transport/rendezvous.h"
 #include "transport/socket.h"
@@ -15,7 +16,6 @@
 #define HEADER_NBYTES 40
 #define LENGTH_NBYTES 4
 #define BACKOFF_FIRST_MS 10
-#define NS_PER_MS 1000000LL
 
 /* In the answer's header, in place of a rank. */
 enum answer {
@@ -98,11 +98,17 @@ uint32_t wri_rendezvous_length_at(const unsigned char *entry);
 /* Find the entries of the table, which came from outside. */
 wring_status wri_rendezvous_index_table(struct wri_rendezvous *r);
 
-/* "1, 3-7": the ranks whose bit in JOINED, one per rank, lowest first, is not set. */
+/* Who has joined: a bit for each rank, lowest first. */
+static inline size_t wri_rendezvous_joined_nbytes(int nranks)
+{
+    return wri_div_up((size_t)nranks, 8);
+}
+
+/* "1, 3-7": the ranks whose bit in JOINED is not set. */
 void wri_rendezvous_list_missing(const unsigned char *joined, int nranks, char *text,
                                  size_t nbytes);
 
-/* Rank 0's time is up: tell those who have joined. JOINED: a bit per rank. */
+/* Rank 0's time is up: tell those who have joined. */
 void wri_rendezvous_root_give_up(struct wri_rendezvous *r, const unsigned char *joined);
 
 /* Each side's start, and one step: wait for a socket, at most WAIT_MS, and do what can be done. */
