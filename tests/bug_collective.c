@@ -25,19 +25,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <wring/wring.h>
+#include "self_ranks.h"
 
 #define RANKS_MAX 8
 
 static wring_context *context;
 static wring_comm *comm[RANKS_MAX];
 static int nranks;
-
-static void require(wring_status status)
-{
-    if (status != WRING_OK)
-        fail_msg("%s: %s", wring_status_name(status), wring_error_message());
-}
 
 static void group_open(int n, bool threaded)
 {
@@ -51,9 +45,7 @@ static void group_open(int n, bool threaded)
 
 static void group_close(void)
 {
-    for (int q = 0; q < nranks; q++)
-        wring_comm_destroy(comm[q]);
-    wring_context_destroy(context);
+    self_close(context, nranks, comm);
 }
 
 static const char *algorithm_at(size_t i)

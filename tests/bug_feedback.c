@@ -13,14 +13,10 @@ static float data[RANKS][COUNT];
 
 static void group_open(int nranks, const char *spec, const char *algorithm)
 {
-    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
-    wring_comm_options comm_options = WRING_COMM_OPTIONS_INIT;
-    options.transport = "self";
-    options.caller_progress = true;
-    comm_options.codec = spec;
-    comm_options.algorithm = algorithm;
-    ok(wring_context_create(&options, &context));
-    ok(wring_comm_create_local(context, nranks, &comm_options, comm));
+    wring_comm_options options = WRING_COMM_OPTIONS_INIT;
+    options.codec = spec;
+    options.algorithm = algorithm;
+    context = self_open(nranks, &options, comm);
     for (int q = 0; q < nranks; q++)
         ok(wring_tensor_create(comm[q], "t", WRING_FLOAT32, 1, &(size_t){COUNT}, NULL, &tensor[q]));
 }
@@ -29,9 +25,7 @@ static void group_close(int nranks)
 {
     for (int q = 0; q < nranks; q++)
         wring_tensor_destroy(tensor[q]);
-    for (int q = 0; q < nranks; q++)
-        wring_comm_destroy(comm[q]);
-    wring_context_destroy(context);
+    self_close(context, nranks, comm);
 }
 
 /* Data of all ranks become their sum. */

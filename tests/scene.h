@@ -18,6 +18,7 @@
 
 #include "base/device.h"
 #include "collective/collective.h"
+#include "self_ranks.h"
 #include "simd/array.h"
 
 #define RANKS_MAX 8
@@ -266,24 +267,18 @@ struct cast {
 
 static inline void cast_open(struct cast *cast, const struct scene *s)
 {
-    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
-    options.transport = "self";
-    options.caller_progress = true;
     cast->nranks = s->nranks;
     setenv("WRING_PIECE", s->piece, 1);
-    ok(wring_context_create(&options, &cast->context));
-    ok(wring_comm_create_local(cast->context, s->nranks, NULL, cast->comm));
+    cast->context = self_open(s->nranks, NULL, cast->comm);
     for (int q = 0; q < s->nranks; q++)
         actor_open(&cast->actor[q], s, cast->comm[q]);
 }
 
 static inline void cast_close(struct cast *cast)
 {
-    for (int q = 0; q < cast->nranks; q++) {
+    for (int q = 0; q < cast->nranks; q++)
         actor_close(&cast->actor[q]);
-        wring_comm_destroy(cast->comm[q]);
-    }
-    wring_context_destroy(cast->context);
+    self_close(cast->context, cast->nranks, cast->comm);
 }
 
 static inline void cast_play(struct cast *cast, int call)

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "says.h"
+#include "self_ranks.h"
 
 #include <wring/wring.h>
 
@@ -38,14 +38,10 @@ static inline void group_open(struct group *group, int nranks, int nparams, cons
     memset(group, 0, sizeof *group);
     group->nranks = nranks;
     group->nparams = nparams;
-    wring_context_options context = WRING_CONTEXT_OPTIONS_INIT;
-    context.transport = "self";
-    context.caller_progress = true;
-    require(wring_context_create(&context, &group->context));
     wring_comm_options comm = WRING_COMM_OPTIONS_INIT;
     comm.codec = codec;
     comm.algorithm = "direct";
-    require(wring_comm_create_local(group->context, nranks, &comm, group->comm));
+    group->context = self_open(nranks, &comm, group->comm);
     for (int r = 0; r < nranks; r++) {
         require(wring_scheduler_create(group->comm[r], options, &group->scheduler[r]));
         for (int p = 0; p < nparams; p++) {
@@ -63,9 +59,7 @@ static inline void group_close(struct group *group)
 {
     for (int r = 0; r < group->nranks; r++)
         wring_scheduler_destroy(group->scheduler[r]);
-    for (int r = 0; r < group->nranks; r++)
-        wring_comm_destroy(group->comm[r]);
-    wring_context_destroy(group->context);
+    self_close(group->context, group->nranks, group->comm);
 }
 
 static inline void ready(struct group *group, int rank, int param)

@@ -20,11 +20,7 @@ struct world {
 static struct world world_open(int nranks)
 {
     struct world world = {0};
-    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
-    options.transport = "self";
-    options.caller_progress = true;
-    ok(wring_context_create(&options, &world.context));
-    ok(wring_comm_create_local(world.context, nranks, NULL, world.comm));
+    world.context = self_open(nranks, NULL, world.comm);
     return world;
 }
 

@@ -12,7 +12,7 @@
 #include <wring/wring.h>
 
 #include "base/memory.h"
-#include "says.h"
+#include "self_ranks.h"
 
 #define RANKS_MAX 4
 #define CALLS 6
@@ -25,11 +25,7 @@ static wring_tensor *tensor[RANKS_MAX];
 static void ranks_open(int nranks)
 {
     static const size_t count = COUNT;
-    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
-    options.transport = "self";
-    options.caller_progress = true;
-    require(wring_context_create(&options, &context));
-    require(wring_comm_create_local(context, nranks, NULL, comm));
+    context = self_open(nranks, NULL, comm);
     for (int r = 0; r < nranks; r++)
         require(wring_tensor_create(comm[r], "t", WRING_FLOAT32, 1, &count, NULL, &tensor[r]));
 }
@@ -38,9 +34,7 @@ static void ranks_close(int nranks)
 {
     for (int r = 0; r < nranks; r++)
         wring_tensor_destroy(tensor[r]);
-    for (int r = 0; r < nranks; r++)
-        wring_comm_destroy(comm[r]);
-    wring_context_destroy(context);
+    self_close(context, nranks, comm);
 }
 
 /* What each call of a group sends and receives. */

@@ -93,20 +93,15 @@ static void test_single_generation(void **state)
     (void)state;
     enum { N = 2 };
     const size_t count = 2000;
-    wring_context *context;
     wring_comm *comm[N];
     wring_tensor *tensor[N];
     static float data[N][2000], residual[2000];
-    wring_context_options options = WRING_CONTEXT_OPTIONS_INIT;
     wring_comm_options of_comm = WRING_COMM_OPTIONS_INIT;
     wring_tensor_options of_tensor = WRING_TENSOR_OPTIONS_INIT;
-    options.transport = "self";
-    options.caller_progress = true;
     of_comm.codec = "ef+int4";
     of_comm.algorithm = "allgather"; /* nothing is kept as an owner */
     of_tensor.single = true;
-    ok(wring_context_create(&options, &context));
-    ok(wring_comm_create_local(context, N, &of_comm, comm));
+    wring_context *context = self_open(N, &of_comm, comm);
     for (int q = 0; q < N; q++)
         ok(wring_tensor_create(comm[q], "t", WRING_FLOAT32, 1, &count, &of_tensor, &tensor[q]));
     assert_int_equal(wring_tensor_state_nbytes(tensor[0]), count * sizeof(float));
@@ -136,11 +131,9 @@ static void test_single_generation(void **state)
     ok(wring_comm_explain(comm[0], &text));
     assert_non_null(strstr(text, "reset once"));
     free(text);
-    for (int q = 0; q < N; q++) {
+    for (int q = 0; q < N; q++)
         wring_tensor_destroy(tensor[q]);
-        wring_comm_destroy(comm[q]);
-    }
-    wring_context_destroy(context);
+    self_close(context, N, comm);
 }
 
 int main(void)

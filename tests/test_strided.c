@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "scheduler/strided.h"
-#include "says.h"
+#include "self_ranks.h"
 
 #define RANKS 3
 #define LENGTH(array) (sizeof(array) / sizeof(*(array)))
@@ -117,13 +117,9 @@ static wring_scheduler *scheduler[RANKS];
 
 static void group_open(int nranks, const char *codec, const wring_scheduler_options *options)
 {
-    wring_context_options context_options = WRING_CONTEXT_OPTIONS_INIT;
     wring_comm_options comm_options = WRING_COMM_OPTIONS_INIT;
-    context_options.transport = "self";
-    context_options.caller_progress = true;
     comm_options.codec = codec;
-    require(wring_context_create(&context_options, &context));
-    require(wring_comm_create_local(context, nranks, &comm_options, comm));
+    context = self_open(nranks, &comm_options, comm);
     for (int r = 0; r < nranks; r++)
         require(wring_scheduler_create(comm[r], options, &scheduler[r]));
 }
@@ -132,9 +128,7 @@ static void group_close(int nranks)
 {
     for (int r = 0; r < nranks; r++)
         wring_scheduler_destroy(scheduler[r]);
-    for (int r = 0; r < nranks; r++)
-        wring_comm_destroy(comm[r]);
-    wring_context_destroy(context);
+    self_close(context, nranks, comm);
 }
 
 #define ROWS 30

@@ -15,7 +15,7 @@
 
 #include "base/memory.h"
 #include "simd/array.h"
-#include "says.h"
+#include "self_ranks.h"
 
 #define RANKS_MAX 5
 #define HEIGHT 40
@@ -34,15 +34,11 @@ static void group_open(int n, wring_dtype dtype, const wring_scheduler_options *
 {
     const size_t shape[2] = {HEIGHT, WIDTH};
     int number;
-    wring_context_options context_options = WRING_CONTEXT_OPTIONS_INIT;
     wring_comm_options comm_options = WRING_COMM_OPTIONS_INIT;
-    context_options.transport = "self";
-    context_options.caller_progress = true;
     comm_options.codec = "none";
     comm_options.algorithm = "direct";
     nranks = n;
-    require(wring_context_create(&context_options, &context));
-    require(wring_comm_create_local(context, n, &comm_options, comm));
+    context = self_open(n, &comm_options, comm);
     for (int r = 0; r < n; r++) {
         require(wring_scheduler_create(comm[r], options, &scheduler[r]));
         require(wring_scheduler_add_table(scheduler[r], "table", dtype, HEIGHT, WIDTH, &number));
@@ -56,9 +52,7 @@ static void group_close(void)
 {
     for (int r = 0; r < nranks; r++)
         wring_scheduler_destroy(scheduler[r]);
-    for (int r = 0; r < nranks; r++)
-        wring_comm_destroy(comm[r]);
-    wring_context_destroy(context);
+    self_close(context, nranks, comm);
 }
 
 static wring_result results[RANKS_MAX];
