@@ -150,12 +150,42 @@ static void case_codec_changes_between_steps(void **state)
         wring_codec_destroy(codec[i]);
 }
 
+/* To and from codecs that keep nothing, or keep it narrower: what is kept is as wide as the codec
+ * in force says, in every order. */
+static void case_codec_changes_what_is_kept(void **state)
+{
+    static const char *const specs[] = {"int8", "ef+int4", "ef:bits=16+int4", "ef:bits=8+int4"};
+    enum { N = LENGTH(specs) };
+    static const size_t nbytes[N] = {0, 8 * COUNT, 4 * COUNT, 2 * 33 * COUNT / 32};
+    wring_codec *codec[N];
+    (void)state;
+    for (int i = 0; i < N; i++)
+        ok(wring_codec_create(specs[i], &codec[i]));
+    for (int pair = 0; pair < N * N; pair++) {
+        group_open(2, specs[pair / N], "allgather");
+        for (int step = 0; step < 4; step++) {
+            int now = step % 2 ? pair % N : pair / N;
+            for (int q = 0; q < 2; q++) {
+                ok(wring_tensor_set_codec(tensor[q], codec[now], NULL));
+                assert_int_equal(wring_tensor_state_nbytes(tensor[q]), nbytes[now]);
+            }
+            uneven(step);
+            reduce(2);
+            assert_memory_equal(data[0], data[1], sizeof data[0]);
+        }
+        group_close(2);
+    }
+    for (int i = 0; i < N; i++)
+        wring_codec_destroy(codec[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(case_disjoint_and_equal_selections),
         cmocka_unit_test(case_gradient_cancels_the_residual),
         cmocka_unit_test(case_codec_changes_between_steps),
+        cmocka_unit_test(case_codec_changes_what_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
