@@ -126,10 +126,15 @@ static void missing_ranks_are_named(void **state)
     (void)state;
     for (int rank = 0; rank < 5; rank += 2)
         assert_int_equal(join_as(&group, rank == 0 ? fd : -1, rank, 9, 200 - 20 * rank), WRING_OK);
+    int stranger = knock(group.port); /* who is told nothing */
     while (group.status[0] == WRING_AGAIN)
         step(&group);
+    assert_true(group.rank[0]->nconnections == 3);
     for (int rank = 0; rank < 5; rank += 2)
         assert_missing_are_named(group.rank[rank]);
+    char byte;
+    assert_true(recv(stranger, &byte, 1, 0) < 0);
+    close(stranger);
     group_close(&group);
 }
 
