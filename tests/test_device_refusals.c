@@ -82,6 +82,9 @@ static void buffers_that_lie_badly(void **state)
     (void)state;
     struct world world = world_open(1);
     wring_request *request;
+    wring_scheduler *scheduler;
+    wring_scheduler_options options = WRING_SCHEDULER_OPTIONS_INIT;
+    int param;
     char *data = block_open(2 * NBYTES);
     refused(start(world.comm[0], NULL, data + 2, data + 2, there_stream, &request),
             WRING_E_ARGUMENT, "is not aligned to the 4 bytes of a float32");
@@ -89,6 +92,12 @@ static void buffers_that_lie_badly(void **state)
             WRING_E_ARGUMENT, "overlap in part");
     refused(start(world.comm[0], NULL, data, data + 2 * NBYTES - 4, there_stream, &request),
             WRING_E_ARGUMENT, "the last of 4000 bytes at");
+    options.stream = there_stream;
+    ok(wring_scheduler_create(world.comm[0], &options, &scheduler));
+    refused(wring_scheduler_add(scheduler, "weight", WRING_FLOAT32, 1, &(size_t){COUNT}, data + 2,
+                                &param),
+            WRING_E_ARGUMENT, "is not aligned to the 4 bytes of a float32");
+    wring_scheduler_destroy(scheduler);
     ok(start(world.comm[0], NULL, data, data + NBYTES, there_stream, &request));
     ok(wring_request_wait(request, NULL));
     works(&world, data);
@@ -217,9 +226,26 @@ static void no_stream_at_all(void **state)
     (void)state;
     struct world world = world_open(1);
     wring_request *request;
+    wring_scheduler *scheduler;
+    wring_scheduler_options options = WRING_SCHEDULER_OPTIONS_INIT;
+    int param;
     void *data = block_open(NBYTES);
     refused(start(world.comm[0], NULL, data, data, &world, &request), WRING_E_ARGUMENT,
             "is no CUDA stream");
+    options.stream = &world;
+    refused(wring_scheduler_create(world.comm[0], &options, &scheduler), WRING_E_ARGUMENT,
+            "is no CUDA stream");
+    options.stream = there_stream;
+    options.accumulate = 2;
+    ok(wring_scheduler_create(world.comm[0], &options, &scheduler));
+    ok(wring_scheduler_add(scheduler, "weight", WRING_FLOAT32, 1, &(size_t){COUNT}, data, &param));
+    for (int micro = 0; micro < 2; micro++) { /* what was refused can be asked for again */
+        refused(wring_scheduler_ready_on(scheduler, param, &world), WRING_E_ARGUMENT,
+                "is no CUDA stream");
+        ok(wring_scheduler_ready(scheduler, param));
+        ok(wring_scheduler_finish(scheduler, NULL));
+    }
+    wring_scheduler_destroy(scheduler);
     works(&world, data);
     block_close(data);
     world_close(&world);
@@ -241,6 +267,10 @@ static void out_of_device_memory(void **state)
     refused(wring_tensor_create(world.comm[0], "large", WRING_FLOAT32, 1, &(size_t){1 << 20},
                                 &options, &tensor),
             WRING_E_MEMORY, "bytes of device memory");
+    for (int bits = 50; bits < 64; bits++) /* what its bytes are does not wrap round */
+        refused(wring_tensor_create(world.comm[0], "large", WRING_FLOAT32, 1,
+                                    &(size_t){(size_t)1 << bits}, &options, &tensor),
+                WRING_E_MEMORY, "");
     setenv("EMU_MEMORY", "1", 1);
     refused(start(world.comm[0], NULL, data, data, there_stream, &request), WRING_E_MEMORY,
             "bytes of device memory");

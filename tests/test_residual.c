@@ -136,12 +136,35 @@ static void test_single_generation(void **state)
     self_close(context, N, comm);
 }
 
+/* Sizes whose bits or bytes do not fit a size_t: refused, never a block that is too small. */
+static void test_too_large(void **state)
+{
+    static const char *const codecs[] = {"ef+int8", "ef:bits=16+int8", "ef:bits=8+int8"};
+    wring_comm *comm;
+    wring_context *context = self_open(1, NULL, &comm);
+    wring_tensor *tensor;
+    (void)state;
+    for (int c = 0; c < 3; c++) {
+        wring_codec *codec;
+        wring_tensor_options options = WRING_TENSOR_OPTIONS_INIT;
+        ok(wring_codec_create(codecs[c], &codec));
+        options.codec = codec;
+        for (int bits = 48; bits < 64; bits++)
+            assert_int_equal(wring_tensor_create(comm, "t", WRING_FLOAT32, 1,
+                                                 &(size_t){(size_t)1 << bits}, &options, &tensor),
+                             WRING_E_MEMORY);
+        wring_codec_destroy(codec);
+    }
+    self_close(context, 1, &comm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_widths),
         cmocka_unit_test(test_exchange),
         cmocka_unit_test(test_single_generation),
+        cmocka_unit_test(test_too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 
 size_t wri_residual_nbytes(int bits, size_t count)
 {
-    return bits == 8 ? wri_div_up(count, BLOCK) * RECORD_NBYTES : count * (size_t)bits / 8;
+    return bits == 8 ? wri_div_up(count, BLOCK) * RECORD_NBYTES : count * (size_t)(bits / 8);
 }
 
 void *wri_residual_at(const struct wri_residual *residual, int generation, size_t index)
