@@ -116,6 +116,7 @@ static inline struct shared *shared_open(void)
 struct callers {
     void *comm;
     int (*destroy)(void *comm);
+    int (*abort)(void *comm);
     int (*count)(void *comm, int *count);
 };
 
@@ -127,6 +128,7 @@ static inline struct callers callers_open(int rank, struct shared *shared)
     int (*make_id)(nccl_id *) = dlsym(library, "ncclGetUniqueId");
     int (*init)(void **, int, nccl_id, int) = dlsym(library, "ncclCommInitRank");
     nccl.destroy = dlsym(library, "ncclCommDestroy");
+    nccl.abort = dlsym(library, "ncclCommAbort");
     nccl.count = dlsym(library, "ncclCommCount");
     if (rank == 0 && make_id(&shared->id) == 0)
         __atomic_store_n(&shared->ready, 1, __ATOMIC_RELEASE);

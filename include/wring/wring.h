@@ -195,7 +195,8 @@ typedef struct wring_comm_options {
     void *allgather_arg;
     const wring_unique_id *id; /* NULL: not this way */
     void *external; /* transport nccl: your ncclComm_t; sets rank and nranks. It stays yours: after
-                     * a failed call only you can end, by ncclCommAbort, what is enqueued on it */
+                     * a failed call only you can end what is enqueued on it: ncclCommAbort it, then
+                     * save state, then shrink. Aborted in mid-call it reads as a mismatch */
     const char *codec;     /* of calls that name none; NULL: setting WRING_CODEC, "none" */
     const char *algorithm; /* NULL: setting WRING_ALGORITHM, else the planner chooses */
 } wring_comm_options;
@@ -464,7 +465,8 @@ WRING_API wring_status wring_scheduler_weigh(wring_scheduler *scheduler, double 
 
 /* The gradient of PARAM is complete for this micro-step; once per micro-step, in any order. On the
  * last micro-step GRAD belongs to the scheduler from here until `finish`; on the others it is free
- * again (on a device: in stream order). Never waits. */
+ * again (on a device: in stream order). Never waits for other ranks. What is refused here others
+ * are not told of: ask again, or abort the communicator. */
 WRING_API wring_status wring_scheduler_ready(wring_scheduler *scheduler, int param);
 
 /* The same of a gradient that was made on STREAM, another than the scheduler's, which waits for
@@ -505,7 +507,8 @@ WRING_API wring_status wring_scheduler_flush(wring_scheduler *scheduler);
  * NULL) receives the step's totals; nonfinite is the same on all ranks. */
 WRING_API wring_status wring_scheduler_finish(wring_scheduler *scheduler, wring_result *result_out);
 
-/* wring_step_undo for the last step that finished. */
+/* wring_step_undo for the last step that finished: too late once a bucket of the next has started,
+ * which a barrier after each step keeps from happening before all ranks have committed. */
 WRING_API wring_status wring_scheduler_undo(wring_scheduler *scheduler);
 
 /* After a step's `finish`: the 2-norm of all reduced gradients of float types together, in float64,
