@@ -17,7 +17,8 @@ GROUPS = {
     "codecs": (90, ["src/codec/*.c"]),
     "protocol": (90, ["src/collective/exec.c", "src/collective/exec_data.c",
                       "src/collective/exec_message.c", "src/collective/gather.c",
-                      "src/collective/control*.c", "src/collective/link.c",
+                      "src/collective/control*.c", "src/collective/star.c",
+                      "src/collective/note.c", "src/collective/monitor.c", "src/collective/link.c",
                       "src/collective/join.c", "src/transport/socket.c"]),
 }
 

@@ -49,12 +49,35 @@ static atomic_long countdown;
 static const char *fired;
 static bool is_short;
 static atomic_ullong seed;
+static int live; /* allocations of the program */
 
 /* ---- whose call, and does it fail? ----------------------------------------------------------- */
 
+/* Before destructors run: in preset `coverage` one of the program's writes what gcov counted. */
+static void end(void)
+{
+    if (fault_kind == KINDS)
+        return;
+    fault_kind = KINDS;
+    if (fired != NULL)
+        fprintf(stderr, "shim: fired in %s\n", fired);
+    else
+        fprintf(stderr, "shim: not reached\n");
+    fprintf(stderr, "shim: %d leaked\n", live);
+}
+
+static void plan_end(void)
+{
+    atexit(end);
+}
+
 static bool by_program(const void *caller)
 {
-    return (uintptr_t)caller >= program_low && (uintptr_t)caller < program_high;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    bool by = (uintptr_t)caller >= program_low && (uintptr_t)caller < program_high;
+    if (by)
+        pthread_once(&once, plan_end); /* later than the loader's own, so it is called earlier */
+    return by;
 }
 
 static bool fails(enum kind kind, const void *caller, const char *call, int error)
@@ -81,7 +104,6 @@ static uint64_t draw(void)
 #define TABLE (1u << 16)
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *table[TABLE]; /* by hash, the next free place: never more than a few thousand */
-static int live;
 
 static void note(void *pointer)
 {
@@ -380,15 +402,4 @@ __attribute__((constructor)) static void begin(void)
     for (int kind = 0; kind < KINDS; kind++)
         if (strcmp(kind_name[kind], name) == 0)
             fault_kind = (enum kind)kind;
-}
-
-__attribute__((destructor)) static void end(void)
-{
-    if (fault_kind == KINDS)
-        return;
-    if (fired != NULL)
-        fprintf(stderr, "shim: fired in %s\n", fired);
-    else
-        fprintf(stderr, "shim: not reached\n");
-    fprintf(stderr, "shim: %d leaked\n", live);
 }
