@@ -464,6 +464,37 @@ static void test_bad_arguments(void **state)
     wring_tensor_destroy(NULL);
 }
 
+/* What a tensor keeps is for its sums: it is no part of other kinds, and they leave it alone. */
+static void test_a_tensor_is_for_allreduces(void **state)
+{
+    (void)state;
+    static float before[N * 2 * COUNT], after[N * 2 * COUNT];
+    const wring_kind kinds[] = {WRING_BROADCAST, WRING_BARRIER, WRING_ALLGATHER,
+                                WRING_REDUCE_SCATTER};
+    struct group group;
+    struct gradients g;
+    wring_status status[N];
+    group_open(&group, "5000");
+    gradients_open(&g, &group, "ef+int4");
+    reduce(&group, &g, "direct", status, NULL);
+    snapshot(&g, before);
+    for (int k = 0; k < 4; k++) {
+        wring_segment segment = {
+            .tensor = g.tensor[0], .send = g.grad[0], .recv = g.sum[0], .count = PART};
+        wring_request *request;
+        wring_call call = WRING_CALL_INIT;
+        call.kind = kinds[k];
+        call.segments = &segment;
+        call.nsegments = 1;
+        assert_int_equal(wring_comm_start(group.comm[0], &call, &request), WRING_E_ARGUMENT);
+        assert_non_null(strstr(wring_error_message(), "plain buffer"));
+    }
+    snapshot(&g, after);
+    assert_memory_equal(before, after, sizeof(before));
+    gradients_close(&g);
+    group_close(&group);
+}
+
 /* B54: counters near 2^31 and 2^32 go on. */
 static void case_b54_operation_counter_wraps(void **state)
 {
@@ -686,6 +717,7 @@ int main(void)
         cmocka_unit_test(test_mismatch),
         cmocka_unit_test(test_a_tensor_twice_in_a_call),
         cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_a_tensor_is_for_allreduces),
         cmocka_unit_test(case_b54_operation_counter_wraps),
         cmocka_unit_test(test_destroy_with_requests),
         cmocka_unit_test(test_single_rank),

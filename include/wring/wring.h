@@ -355,7 +355,7 @@ typedef enum wring_kind {
 
 /* One piece of a call: COUNT elements at OFFSET of a tensor, or a plain buffer. */
 typedef struct wring_segment {
-    wring_tensor *tensor; /* NULL: stateless */
+    wring_tensor *tensor; /* NULL: stateless, as in all calls but allreduces */
     size_t offset;        /* first element in the tensor; a multiple of the codec's unit */
     const void *send;     /* count elements */
     void *recv;           /* count elements; may equal send */

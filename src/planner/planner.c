@@ -70,6 +70,9 @@ static wring_status check_tensor(const wring_comm *comm, const wring_call *call,
     wring_tensor *tensor = segment->tensor;
     if (tensor->comm != comm)
         WRI_FAIL(WRING_E_ARGUMENT, "tensor '%s' belongs to another communicator", tensor->name);
+    if (call->kind != WRING_ALLREDUCE) /* its residual is what sums of it lack */
+        WRI_FAIL(WRING_E_ARGUMENT, "tensor '%s' in a %s, which takes plain buffers", tensor->name,
+                 wri_kind_name(call->kind));
     if (tensor->dtype != call->dtype)
         WRI_FAIL(WRING_E_ARGUMENT, "tensor '%s' is %s, the call %s", tensor->name,
                  wring_dtype_name(tensor->dtype), wring_dtype_name(call->dtype));
