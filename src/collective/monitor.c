@@ -82,15 +82,13 @@ static void hear_stranger(struct wri_monitor *monitor, struct wri_link *link)
         return;
     bool taken = status == WRING_OK && link->head.type == WRI_MESSAGE_HELLO &&
                  wri_control_hello(link->control, link);
-    for (size_t i = 0; i < WRI_STRANGERS_MAX; i++) {
-        if (monitor->stranger[i] != link)
-            continue;
-        if (taken)
-            monitor->stranger[i] = NULL;
-        else
-            wri_monitor_drop(monitor, &monitor->stranger[i]);
-        return;
-    }
+    size_t i = 0;
+    while (monitor->stranger[i] != link)
+        i++;
+    if (taken)
+        monitor->stranger[i] = NULL;
+    else
+        wri_monitor_drop(monitor, &monitor->stranger[i]);
 }
 
 static void drop_old_strangers(struct wri_monitor *monitor, int64_t now)
@@ -107,8 +105,7 @@ static void handle(struct wri_monitor *monitor, struct wri_link *link)
     uint64_t count;
     switch (link->role) {
     case WRI_LINK_WAKE:
-        if (read(link->fd, &count, sizeof(count)) < 0)
-            return;
+        (void)!read(link->fd, &count, sizeof(count));
         monitor->tick_ns = 0;
         break;
     case WRI_LINK_LISTENER:

@@ -40,8 +40,7 @@ static uint64_t digest_of(const struct wri_frame *frame)
     make.source = 0;
     make.operation = make.step = make.last_good_step = 0;
     make.payload_hash = make.header_hash = 0;
-    uint64_t digest = wri_hash(&make, sizeof(make), 0);
-    return digest ? digest : 1;
+    return wri_hash(&make, sizeof(make), 0) | UINT64_C(1) << 63; /* never 0, which is none */
 }
 
 /* ---- the root -------------------------------------------------------------------------------- */
