@@ -9,81 +9,10 @@
 #include <cmocka.h>
 
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "base/memory.h"
-#include "collective/context.h"
-#include "collective/control_state.h"
+#include "one_control.h"
 
 #define KIND WRI_GATHER_AGREE
-
-enum { N = 3 };
-
-static const struct wring_transport_ops silent; /* nobody sleeps in it */
-static wring_context context = {.transport = &silent};
-static struct wri_monitor monitor;
-static struct wri_control *control;
-static struct wri_alarm alarm_raised;
-static int other[N]; /* the other ends of the links, by rank */
-
-static struct wri_link *link_to(int rank, enum wri_link_role role)
-{
-    struct wri_link *link;
-    int ends[2];
-    assert_int_equal(wri_alloc(1, sizeof(*link), (void **)&link), WRING_OK);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-    assert_int_equal(
-        wri_link_open(link, role, control, rank, ends[0], monitor.poll_fd, &monitor.secret),
-        WRING_OK);
-    link->known = true;
-    other[rank] = ends[1];
-    return link;
-}
-
-/* Rank RANK of N: of rank 0 all others are led, others follow it. */
-static void open_control(int rank)
-{
-    pthread_condattr_t attributes;
-    memset(&monitor, 0, sizeof(monitor));
-    memset(&alarm_raised, 0, sizeof(alarm_raised));
-    context.config.timeout_ms = 50;
-    monitor.context = &context;
-    monitor.poll_fd = epoll_create1(0);
-    pthread_mutex_init(&monitor.lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&monitor.changed, &attributes);
-    pthread_condattr_destroy(&attributes);
-    assert_int_equal(wri_alloc(1, sizeof(*control), (void **)&control), WRING_OK);
-    assert_int_equal(wri_alloc(N, sizeof(*control->member), (void **)&control->member), WRING_OK);
-    control->monitor = &monitor;
-    control->alarm = &alarm_raised;
-    control->rank = rank;
-    control->nranks = N;
-    control->asked = control->listener.fd = control->local_fd = -1;
-    memset(other, -1, sizeof(other));
-    if (rank == 0) {
-        control->state = WRI_CONTROL_LEADING;
-        for (int q = 1; q < N; q++)
-            control->member[q].link = link_to(q, WRI_LINK_DOWN);
-    } else {
-        control->state = WRI_CONTROL_FOLLOWING;
-        control->up = link_to(0, WRI_LINK_UP);
-    }
-}
-
-static void close_control(void)
-{
-    wri_control_close(control, false);
-    pthread_cond_destroy(&monitor.changed);
-    pthread_mutex_destroy(&monitor.lock);
-    close(monitor.poll_fd);
-    for (int q = 0; q < N; q++)
-        if (other[q] >= 0)
-            close(other[q]);
-}
 
 static bool hears(struct wri_link *link, int type, uint32_t rank, uint32_t value, uint64_t number,
                   const char *text)
@@ -95,17 +24,6 @@ static bool hears(struct wri_link *link, int type, uint32_t rank, uint32_t value
                                       .nbytes = (uint16_t)strlen(text)};
     memcpy(link->block, text, strlen(text));
     return wri_gather_heard(control, link);
-}
-
-/* The next message to RANK; its type is 0 if there is none. */
-static struct wri_message said_to(int rank, char *text)
-{
-    struct wri_message head = {0};
-    if (recv(other[rank], &head, sizeof(head), 0) != sizeof(head))
-        head.type = 0;
-    else if (head.nbytes > 0)
-        assert_int_equal(recv(other[rank], text, head.nbytes, 0), head.nbytes);
-    return head;
 }
 
 /* RANK is told the result of gather NUMBER: N entries, and "abc"[q] of each rank that has a bit. */
@@ -128,15 +46,6 @@ static void assert_told(int rank, uint64_t number, unsigned ranks)
     assert_int_equal(head.type, WRI_MESSAGE_GATHERED);
     assert_int_equal(head.value, n);
     assert_int_equal(head.number, number);
-}
-
-/* What this rank has for the next gather, without waiting for it. */
-static void begin(const char *block)
-{
-    wri_free(control->own);
-    assert_int_equal(wri_strdup(block, (char **)&control->own), WRING_OK);
-    control->own_nbytes = strlen(block);
-    control->pending = true;
 }
 
 /* ---- the root -------------------------------------------------------------------------------- */

@@ -128,8 +128,9 @@ void wri_link_send(struct wri_link *link, struct wri_message head, const void *b
     if (head.nbytes > 0)
         memcpy(link->queue + link->queued + sizeof(head), block, head.nbytes);
     link->queued += sizeof(head) + head.nbytes;
-    if (wri_link_flush(link) != WRING_OK)
-        break_off(link, errno ? errno : EPIPE);
+    wring_status status = wri_link_flush(link);
+    if (status != WRING_OK)
+        break_off(link, status != WRING_E_SYSTEM ? EPROTO : errno ? errno : EPIPE);
 }
 
 wring_status wri_link_receive(struct wri_link *link)

@@ -156,7 +156,7 @@ static void remove_member(struct wri_control *control, int rank, enum wri_member
     if (state == WRI_MEMBER_LOST)
         drop_member_link(control, rank);
     wri_monitor_drop(control->monitor, &member->probe);
-    if (was_root && (state == WRI_MEMBER_LOST || control->state == WRI_CONTROL_SEEKING))
+    if (was_root && state == WRI_MEMBER_LOST)
         wri_control_seek(control);
     else if (control->state == WRI_CONTROL_LEADING) {
         wri_gather_progress(control);
@@ -193,9 +193,10 @@ static bool start_link(struct wri_control *control, enum wri_link_role role, int
     unsigned char block[WRI_LINK_BLOCK_MAX] = {0};
     struct addrinfo *addresses;
     struct wri_link *link;
-    errno = ENOMEM;
-    if (wri_socket_resolve(member->host, member->port, &addresses) != WRING_OK)
+    if (wri_socket_resolve(member->host, member->port, &addresses) != WRING_OK) {
+        errno = ENOMEM; /* the host is numeric */
         return false;
+    }
     int fd = wri_socket_connect(addresses);
     int error = errno;
     freeaddrinfo(addresses);
@@ -263,8 +264,7 @@ void wri_control_seek(struct wri_control *control)
 {
     int q = 0;
     wri_monitor_drop(control->monitor, &control->up);
-    while (q < control->nranks && q != control->rank &&
-           control->member[q].state != WRI_MEMBER_ALIVE)
+    while (q != control->rank && control->member[q].state != WRI_MEMBER_ALIVE)
         q++;
     control->root = q;
     if (q == control->rank) {
@@ -297,10 +297,11 @@ static void refuse(struct wri_control *control, struct wri_link *link, bool give
     wri_control_tell(link, WRI_MESSAGE_REFUSED, control->rank, given_up, 0, NULL, 0);
 }
 
-/* Ranks that the other gave up are lost for all. */
+/* Ranks that the other gave up are lost for all. LOST is the link's, which goes if no memory is
+ * left to lead. */
 static void merge_lost(struct wri_control *control, int rank, const unsigned char *lost)
 {
-    for (int q = 0; q < control->nranks; q++)
+    for (int q = 0; q < control->nranks && control->state == WRI_CONTROL_LEADING; q++)
         if (q != control->rank && q != rank && lost[q / 8] >> q % 8 & 1)
             wri_control_lose(control, q, "rank %d has lost it", rank);
 }
@@ -361,7 +362,8 @@ static bool heard_lost(struct wri_control *control, const struct wri_link *link)
 {
     char text[WORDS_MAX];
     const struct wri_message *head = &link->head;
-    if (head->rank >= (uint32_t)control->nranks || head->nbytes >= sizeof(text))
+    if (head->rank >= (uint32_t)control->nranks || head->rank == (uint32_t)link->rank ||
+        head->nbytes >= sizeof(text))
         return false;
     memcpy(text, link->block, head->nbytes);
     text[head->nbytes] = '\0';
@@ -385,6 +387,13 @@ static bool heard_goodbye(struct wri_control *control, const struct wri_link *li
     return true;
 }
 
+static bool heard_farewell(struct wri_control *control)
+{
+    control->farewell = true;
+    pthread_cond_broadcast(&control->monitor->changed);
+    return true;
+}
+
 /* From the root that this rank follows, or from a rank that follows this one. False: it makes no
  * sense. */
 static bool heard(struct wri_control *control, struct wri_link *link)
@@ -399,9 +408,7 @@ static bool heard(struct wri_control *control, struct wri_link *link)
     case WRI_MESSAGE_GOODBYE:
         return heard_goodbye(control, link);
     case WRI_MESSAGE_FAREWELL:
-        control->farewell = true;
-        pthread_cond_broadcast(&control->monitor->changed);
-        return link->role == WRI_LINK_UP;
+        return link->role == WRI_LINK_UP && heard_farewell(control);
     case WRI_MESSAGE_NOTES:
     case WRI_MESSAGE_MAKE:
     case WRI_MESSAGE_ASK:
@@ -542,7 +549,10 @@ bool wri_control_tick(struct wri_control *control, int64_t now)
     }
     if (control->state == WRI_CONTROL_FOLLOWING) {
         int64_t silent_ns = now - control->up->heard_ns;
-        if (silent_ns > patience_ns(control))
+        if (silent_ns > patience_ns(control) &&
+            control->member[control->root].state == WRI_MEMBER_GONE)
+            wri_control_seek(control); /* it was to close after its goodbye */
+        else if (silent_ns > patience_ns(control))
             wri_control_lose(control, control->root, "silent for %lld ms",
                              (long long)(silent_ns / NS_PER_MS));
         return notes;

@@ -6,7 +6,10 @@
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -70,6 +73,20 @@ IN_FRONT_OF(int, listen, (int fd, int backlog), (fd, backlog))
 IN_FRONT_OF(int, getsockname, (int fd, struct sockaddr *at, socklen_t *nbytes), (fd, at, nbytes))
 IN_FRONT_OF(int, getpeername, (int fd, struct sockaddr *at, socklen_t *nbytes), (fd, at, nbytes))
 IN_FRONT_OF(int, sodium_init, (void), ())
+IN_FRONT_OF(int, epoll_create1, (int flags), (flags))
+IN_FRONT_OF(int, epoll_ctl, (int set, int op, int fd, struct epoll_event *event),
+            (set, op, fd, event))
+IN_FRONT_OF(int, pthread_create,
+            (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg),
+            (thread, attributes, run, arg))
+IN_FRONT_OF(ssize_t, getrandom, (void *to, size_t nbytes, unsigned flags), (to, nbytes, flags))
+
+FILE *__real_fopen(const char *, const char *);
+FILE *__wrap_fopen(const char *, const char *);
+FILE *__wrap_fopen(const char *path, const char *mode)
+{
+    return refuses("fopen") ? NULL : __real_fopen(path, mode);
+}
 
 int __real_getaddrinfo(const char *, const char *, const struct addrinfo *, struct addrinfo **);
 int __wrap_getaddrinfo(const char *, const char *, const struct addrinfo *, struct addrinfo **);
@@ -77,6 +94,8 @@ int __wrap_getaddrinfo(const char *host, const char *service, const struct addri
                        struct addrinfo **out)
 {
     struct addrinfo *own;
+    if (refuses("getaddrinfo"))
+        return EAI_MEMORY;
     if (first_host == NULL)
         return __real_getaddrinfo(host, service, hints, out);
     int error = __real_getaddrinfo(host, service, hints, &own);
