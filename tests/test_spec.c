@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Codec specs: what they mean, what is refused and how it is said, in any locale; and that
  * docs/codecs.md says of the stages what their tables say (`test_spec --write` makes it so). */
+#include <float.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "codec/codec.h"
+#include "codec/text.h"
 #include "comma_locale.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof(*(array)))
@@ -165,6 +167,64 @@ static void damaged_specs_do_no_harm(void **state)
         }
 }
 
+/* The shortest that reads back, whatever the size. */
+static void numbers_and_their_text(void **state)
+{
+    (void)state;
+    static const struct {
+        double value;
+        const char *text;
+    } rows[] = {{0, "0"},
+                {-3, "-3"},
+                {0.1, "0.1"},
+                {-2.5e-7, "-2.5e-07"},
+                {1e15 - 1, "999999999999999"},
+                {1e15, "1e15"},
+                {-4e20, "-4e20"},
+                {1.0 / 3, "0.3333333333333333"},
+                {0.1 + 0.2, "0.30000000000000004"},
+                {DBL_MAX, "1.7976931348623157e308"}, /* in fewer digits: out of range */
+                {DBL_MIN, "2.2250738585072014e-308"}};
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        char at[64];
+        struct wri_text text = {.at = at, .size = sizeof(at)};
+        wri_text_add_real(&text, rows[i].value);
+        assert_string_equal(at, rows[i].text);
+        assert_int_equal(text.used, strlen(at));
+    }
+}
+
+/* What does not fit is cut, and stays full, with the end of the buffer where it was. */
+static void text_never_leaves_its_buffer(void **state)
+{
+    (void)state;
+    for (size_t size = 1; size < 12; size++) {
+        char at[12];
+        memset(at, '#', sizeof(at));
+        struct wri_text text = {.at = at, .size = size};
+        wri_text_add(&text, "%s", "abc");
+        wri_text_add(&text, "%d", 4567);
+        wri_text_add(&text, "%s", "");
+        assert_int_equal(text.full, size <= 7);
+        assert_int_equal(strlen(at), size <= 7 ? size - 1 : 7);
+        assert_int_equal(text.used, strlen(at));
+        assert_memory_equal(at, "abc4567", strlen(at));
+        assert_int_equal(at[size], '#');
+    }
+}
+
+static void words_are_counted(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"chunk", "tensor", "x", "", "", ""};
+    for (size_t i = 0; i < LENGTH(words); i++) {
+        size_t length = 99;
+        const char *word = wri_word_at("chunk tensor x", i, &length);
+        assert_int_equal(length, strlen(words[i]));
+        assert_memory_equal(word, words[i], length);
+    }
+}
+
 static void the_locale_does_not_matter(void **state)
 {
     char folder[] = "/tmp/wring_locale_XXXXXX";
@@ -172,6 +232,7 @@ static void the_locale_does_not_matter(void **state)
     if (entered) {
         specs_and_their_canonical_text(state);
         bad_specs_are_refused_by_name(state);
+        numbers_and_their_text(state);
     }
     assert_true(comma_locale_leave(folder));
     if (!entered)
@@ -210,6 +271,8 @@ static void public_calls_check_arguments(void **state)
     assert_int_equal(ENCODE(codec, WRING_FLOAT32, NULL, 4, encoded, 32), WRING_E_ARGUMENT);
     assert_int_equal(ENCODE(codec, WRING_FLOAT32, x, 4, NULL, 32), WRING_E_ARGUMENT);
     assert_int_equal(ENCODE(codec, WRING_FLOAT64, x, 1, encoded, 32), WRING_E_UNSUPPORTED);
+    assert_int_equal(ENCODE(codec, (wring_dtype)99, x, 1, encoded, 32), WRING_E_ARGUMENT);
+    assert_int_equal(wri_codec_accepts(codec, WRING_FLOAT32, (wring_op)99), WRING_E_ARGUMENT);
     assert_int_equal(ENCODE(codec, WRING_FLOAT32, x, 4, encoded, 7), WRING_E_FULL);
     assert_int_equal(ENCODE(codec, WRING_FLOAT32, (char *)x + 2, 1, encoded, 32), WRING_E_ARGUMENT);
     assert_int_equal(ENCODE(codec, WRING_FLOAT32, x, 4, (char *)encoded + 2, 30), WRING_E_ARGUMENT);
@@ -311,6 +374,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_specs_are_refused_by_name),
         cmocka_unit_test(long_specs_are_refused),
         cmocka_unit_test(damaged_specs_do_no_harm),
+        cmocka_unit_test(numbers_and_their_text),
+        cmocka_unit_test(text_never_leaves_its_buffer),
+        cmocka_unit_test(words_are_counted),
         cmocka_unit_test(the_locale_does_not_matter),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(public_calls_check_arguments),

@@ -15,19 +15,20 @@ void wri_text_add(struct wri_text *text, const char *format, ...)
     size_t room = text->size - text->used;
     int wanted = vsnprintf(text->at + text->used, room, format, arguments);
     va_end(arguments);
-    text->full |= wanted < 0 || (size_t)wanted >= room;
+    text->full |= (size_t)wanted >= room; /* negative: cannot be printed, so does not fit either */
     text->used = text->full ? text->size - 1 : text->used + (size_t)wanted;
 }
 
 /* printf writes the decimal point of the locale, which may be several bytes: whatever is not part
- * of a number in C stands for a point. The plus sign of exponents would separate stages. */
+ * of a number in C stands for a point. The plus sign of exponents would separate stages. The first
+ * character is a digit or a sign. */
 static void normalise(char *number)
 {
-    char *out = number;
-    for (const char *in = number; *in; in++) {
+    char *out = number + 1;
+    for (const char *in = out; *in; in++) {
         if (strchr("0123456789-e", *in))
             *out++ = *in;
-        else if (*in != '+' && (out == number || out[-1] != '.'))
+        else if (*in != '+' && out[-1] != '.')
             *out++ = '.';
     }
     *out = '\0';
@@ -51,7 +52,7 @@ void wri_text_add_real(struct wri_text *text, double value)
 
 const char *wri_word_at(const char *words, size_t index, size_t *length_out)
 {
-    for (; index > 0 && *words; index--) {
+    for (; index > 0; index--) { /* at the end it stays there */
         words += strcspn(words, " ");
         words += *words == ' ';
     }
