@@ -191,6 +191,13 @@ static void the_same_bits_at_every_level_and_alignment(void **state)
     for_each_trial(check_same_bits);
 }
 
+/* Asked of what codecs compute with: fegetround may look at another unit's mode. */
+static bool rounds_upward(void)
+{
+    volatile float one = 1, tiny = 0x1p-30f;
+    return one + tiny > 1;
+}
+
 /* A caller may run in any rounding mode, and gets it back. */
 static void the_callers_float_mode_does_not_matter(void **state)
 {
@@ -204,9 +211,11 @@ static void the_callers_float_mode_does_not_matter(void **state)
         feed_residual(&t);
         assert_int_equal(fesetround(FE_UPWARD), 0);
         encode(&t, 0);
+        bool after_encode = rounds_upward();
         decode(&t);
-        assert_int_equal(fegetround(), FE_UPWARD);
+        bool after_decode = rounds_upward();
         fesetround(FE_TONEAREST);
+        assert_true(after_encode && after_decode);
         assert_memory_equal(t.encoded, first, t.nbytes);
         assert_memory_equal(t.decoded, decoded, t.count * sizeof(float));
     }
