@@ -194,8 +194,8 @@ static void the_same_bits_at_every_level_and_alignment(void **state)
 /* Asked of what codecs compute with: fegetround may look at another unit's mode. */
 static bool rounds_upward(void)
 {
-    volatile float one = 1, tiny = 0x1p-30f;
-    return one + tiny > 1;
+    volatile float one = 1, tiny = 0x1p-30f, sum = one + tiny; /* here, not after a call */
+    return sum > 1;
 }
 
 /* A caller may run in any rounding mode, and gets it back. */

@@ -188,8 +188,8 @@ static wring_status fail_decode(const struct wring_decode *d)
 
 static float third(void)
 {
-    volatile float one = 1, three = 3;
-    return one / three;
+    volatile float one = 1, three = 3, quotient = one / three; /* here, not after a call */
+    return quotient;
 }
 
 /* Stage WHICH of the chain fails after SKIP good calls: so does the chain, at once, and the
