@@ -11,6 +11,9 @@
 #include "base/memory.h"
 #include "collective/context.h"
 #include "collective/control_state.h"
+#include "says.h"
+
+#define CONTROL_MAGIC 0x6c727463u
 
 enum { N = 3, MOST = 4 };
 
@@ -19,7 +22,8 @@ static wring_context context = {.transport = &silent};
 static struct wri_monitor monitor;
 static struct wri_control *control;
 static struct wri_alarm alarm_raised;
-static int other[MOST]; /* the other ends of the links, by rank */
+static int other[MOST];                   /* the other ends of the links, by rank */
+static char text[WRI_LINK_BLOCK_MAX + 2]; /* of the last message to one of them */
 
 static inline struct wri_link *link_to(int rank, enum wri_link_role role)
 {
@@ -103,6 +107,41 @@ static inline void begin(const char *block)
     assert_int_equal(wri_strdup(block, (char **)&control->own), WRING_OK);
     control->own_nbytes = strlen(block);
     control->pending = true;
+}
+
+static inline struct wri_link *link_with(int rank)
+{
+    struct wri_member *member = &control->member[rank];
+    return member->link ? member->link : member->probe ? member->probe : control->up;
+}
+
+/* RANK says it, as bytes, and the star hears it. */
+static inline void says_message(int rank, struct wri_message head, const void *block)
+{
+    head.magic = CONTROL_MAGIC;
+    assert_int_equal(send(other[rank], &head, sizeof(head), 0), sizeof(head));
+    if (head.nbytes > 0)
+        assert_int_equal(send(other[rank], block, head.nbytes, 0), head.nbytes);
+    wri_control_heard(control, link_with(rank));
+}
+
+/* The next message to RANK, whose text is in `text`, is of TYPE (0: there is none). */
+static inline void assert_said(int rank, int type, uint32_t about, const char *words)
+{
+    memset(text, 0, sizeof(text));
+    struct wri_message head = said_to(rank, text);
+    assert_int_equal(head.type, type);
+    if (type == 0)
+        return;
+    assert_int_equal(head.rank, about);
+    assert_text_says(text, words);
+}
+
+static inline void assert_alarm(wring_status status, const char *words)
+{
+    assert_int_equal(wri_alarm_status(&alarm_raised), status);
+    if (status != WRING_OK)
+        assert_text_says(alarm_raised.message, words);
 }
 
 #endif

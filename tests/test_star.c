@@ -16,14 +16,10 @@
 #include "base/clock.h"
 #include "one_control.h"
 #include "refuse.h"
-#include "says.h"
 #include "transport/socket.h"
 
-#define MAGIC 0x6c727463u
 #define ROWS(table) (sizeof(table) / sizeof((table)[0]))
 #define SECOND (1000 * NS_PER_MS)
-
-static char text[WRI_LINK_BLOCK_MAX + 2]; /* of the last message to the test */
 
 static void ready(int fd)
 {
@@ -31,43 +27,15 @@ static void ready(int fd)
     assert_int_equal(poll(&one, 1, 10000), 1);
 }
 
-static struct wri_link *link_with(int rank)
-{
-    struct wri_member *member = &control->member[rank];
-    return member->link ? member->link : member->probe ? member->probe : control->up;
-}
-
 /* RANK says it, and it is heard. */
 static void says(int rank, int type, uint32_t from, uint32_t value, const char *block,
                  size_t nbytes)
 {
-    struct wri_message head = {.magic = MAGIC,
-                               .type = (uint16_t)type,
-                               .rank = from,
-                               .value = value,
-                               .nbytes = (uint16_t)nbytes};
-    assert_int_equal(send(other[rank], &head, sizeof(head), 0), sizeof(head));
-    if (nbytes > 0)
-        assert_int_equal(send(other[rank], block, nbytes, 0), nbytes);
-    wri_control_heard(control, link_with(rank));
-}
-
-static void assert_said(int rank, int type, uint32_t about, const char *words)
-{
-    memset(text, 0, sizeof(text));
-    struct wri_message head = said_to(rank, text);
-    assert_int_equal(head.type, type);
-    if (type == 0)
-        return;
-    assert_int_equal(head.rank, about);
-    assert_text_says(text, words);
-}
-
-static void assert_alarm(wring_status status, const char *words)
-{
-    assert_int_equal(wri_alarm_status(&alarm_raised), status);
-    if (status != WRING_OK)
-        assert_text_says(alarm_raised.message, words);
+    says_message(
+        rank,
+        (struct wri_message){
+            .type = (uint16_t)type, .rank = from, .value = value, .nbytes = (uint16_t)nbytes},
+        block);
 }
 
 /* ---- what makes no sense --------------------------------------------------------------------- */
@@ -126,25 +94,10 @@ static void what_makes_no_sense_ends_the_link(void **state)
     }
 }
 
-static void what_is_no_message_ends_the_link(void **state)
-{
-    struct wri_message head = {.magic = ~MAGIC, .type = WRI_MESSAGE_BEAT};
-    (void)state;
-    open_control(0);
-    assert_int_equal(send(other[2], &head, sizeof(head), 0), sizeof(head));
-    wri_control_heard(control, control->member[2].link);
-    assert_alarm(WRING_E_PEER_LOST, "lost rank 2");
-    close(other[1]);
-    other[1] = -1;
-    wri_control_heard(control, control->member[1].link);
-    assert_int_equal(control->member[1].state, WRI_MEMBER_LOST);
-    close_control();
-}
-
 /* One link may say so much in a turn; the others come first then. */
 static void nobody_speaks_for_ever(void **state)
 {
-    const struct wri_message head = {.magic = MAGIC, .type = WRI_MESSAGE_BEAT, .rank = 1};
+    const struct wri_message head = {.magic = CONTROL_MAGIC, .type = WRI_MESSAGE_BEAT, .rank = 1};
     (void)state;
     open_control(0);
     for (int i = 0; i < 64; i++)
@@ -154,40 +107,6 @@ static void nobody_speaks_for_ever(void **state)
     wri_control_heard(control, control->member[1].link);
     assert_alarm(WRING_E_TIMEOUT, "rank 1: words");
     close_control();
-}
-
-/* A rank that takes nothing keeps nobody waiting; what is for it goes out when it takes again. */
-static void what_does_not_go_now_goes_later(void **state)
-{
-    struct wri_message head;
-    size_t said = 0, heard = 0;
-    (void)state;
-    for (int closes = 0; closes < 2; closes++) {
-        open_control(0);
-        struct wri_link *link = control->member[2].link;
-        for (said = heard = 0; !link->waits || said % 100; said++)
-            wri_control_tell(link, WRI_MESSAGE_BEAT, 0, 0, said, NULL, 0);
-        assert_true(link->queued > link->sent);
-        for (; !closes && heard < said; heard++) {
-            head = said_to(2, text);
-            if (head.type == 0) { /* the rest of it, and more, after the next turn */
-                assert_true(link->waits);
-                wri_control_heard(control, link);
-                heard--;
-                continue;
-            }
-            assert_int_equal(head.number, heard);
-        }
-        if (closes) {
-            close(other[2]);
-            other[2] = -1;
-            wri_control_heard(control, link);
-        }
-        assert_int_equal(control->member[2].state, closes ? WRI_MEMBER_LOST : WRI_MEMBER_ALIVE);
-        if (!closes)
-            assert_false(link->waits);
-        close_control();
-    }
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
@@ -525,30 +444,6 @@ static void a_connection_that_fails(void **state)
     close(fd);
 }
 
-/* A link on which the other side talks no sense before it has proven itself is given up as that,
- * whatever went wrong before. */
-static void a_wrong_proof_is_said(void **state)
-{
-    static const char garbage[64] = "GET / HTTP/1.1";
-    (void)state;
-    open_control(1);
-    wri_auth_init(&control->up->auth, &monitor.secret, true);
-    control->up->known = false;
-    assert_int_equal(send(other[0], garbage, sizeof(garbage), 0), sizeof(garbage));
-    errno = ECONNREFUSED;
-    wri_control_tell(control->up, WRI_MESSAGE_BEAT, 1, 0, 0, NULL, 0);
-    assert_int_equal(control->up->error, EPROTO);
-    close_control();
-    open_control(1);
-    control->up->known = false;
-    wri_auth_init(&control->up->auth, &monitor.secret, true);
-    close(other[0]);
-    other[0] = -1;
-    wri_control_tell(control->up, WRI_MESSAGE_BEAT, 1, 0, 0, NULL, 0);
-    assert_int_equal(control->up->error, EPIPE);
-    close_control();
-}
-
 /* ---- time ------------------------------------------------------------------------------------ */
 
 static void who_is_silent_or_away_for_too_long_is_lost(void **state)
@@ -642,9 +537,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_makes_no_sense_ends_the_link),
-        cmocka_unit_test(what_is_no_message_ends_the_link),
         cmocka_unit_test(nobody_speaks_for_ever),
-        cmocka_unit_test(what_does_not_go_now_goes_later),
         cmocka_unit_test(a_failure_goes_to_all),
         cmocka_unit_test(what_fails_here_is_told),
         cmocka_unit_test(who_leaves_is_not_lost),
@@ -655,7 +548,6 @@ int main(void)
         cmocka_unit_test(answers_to_a_hello),
         cmocka_unit_test(a_new_root_is_told_what_it_must_know),
         cmocka_unit_test(a_connection_that_fails),
-        cmocka_unit_test(a_wrong_proof_is_said),
         cmocka_unit_test(who_is_silent_or_away_for_too_long_is_lost),
         cmocka_unit_test(a_root_without_memory_is_cut_off),
     };

@@ -117,7 +117,7 @@ static wring_status make_room(struct wri_link *link, size_t nbytes)
 
 void wri_link_send(struct wri_link *link, struct wri_message head, const void *block)
 {
-    if (link->fd < 0 || link->error != 0)
+    if (link->error != 0)
         return;
     head.magic = MAGIC;
     if (make_room(link, sizeof(head) + head.nbytes) != WRING_OK) {

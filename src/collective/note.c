@@ -112,7 +112,7 @@ static void compare(struct wri_control *control, int rank, const struct wri_note
 
 static void send_notes(struct wri_control *control)
 {
-    if (control->nnotes > 0 && control->state == WRI_CONTROL_FOLLOWING)
+    if (control->state == WRI_CONTROL_FOLLOWING)
         wri_control_tell(control->up, WRI_MESSAGE_NOTES, control->rank, 0, 0, control->note,
                          control->nnotes * sizeof(control->note[0]));
     control->nnotes = 0; /* without a root the communicator has failed anyway */
