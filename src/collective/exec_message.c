@@ -108,6 +108,17 @@ static wring_status accept_frame(wring_request *request, struct wri_piece *piece
     return WRING_OK;
 }
 
+/* A payload that came in a message of its own. */
+static wring_status accept_length(const wring_request *request, const struct wri_piece *piece,
+                                  const struct wring_step *step, size_t nbytes)
+{
+    size_t expected = wri_layout_nbytes(&request->layout, wri_step_dtype(request, step),
+                                        (size_t)step->shard, piece->index);
+    if (nbytes != expected)
+        WRI_FAIL(WRING_E_CORRUPT, "a payload of %zu bytes instead of %zu", nbytes, expected);
+    return WRING_OK;
+}
+
 static wring_status accept_payload(const struct wri_slot *slot)
 {
     struct wri_frame frame;
@@ -132,6 +143,8 @@ wring_status wri_exec_reap(wring_request *request, struct wri_piece *piece,
         WRI_TRY(status);
         if (receives && part == 0)
             WRI_TRY(accept_frame(request, piece, transfer->step, nbytes));
+        else if (receives)
+            WRI_TRY(accept_length(request, piece, transfer->step, nbytes));
     }
     struct wri_slot *slot = &piece->slot[transfer->step->slot];
     if (!receives) {
