@@ -552,6 +552,51 @@ static void case_two_groups_share_a_name(void **state)
     wring_codec_destroy(codec);
 }
 
+/* pytorch 55031: another stream rewrote gradients while they were sent. Not allowed; a mode finds
+ * it, whatever the algorithm and whichever element, and finds nothing in a call in place that is
+ * left alone. */
+static void case_b91_input_written_during_the_call(void **state)
+{
+    (void)state;
+    enum { COUNT = 4000, RANKS = 3 };
+    static float data[RANKS][COUNT];
+    static const size_t shape[] = {COUNT};
+    setenv("WRING_CHECK_INPUT", "1", 1);
+    setenv("WRING_PIECE", "512", 1);
+    for (size_t a = 0; algorithm_at(a) != NULL; a++)
+        for (int culprit = -1; culprit < RANKS; culprit++) {
+            wring_tensor *tensor[RANKS];
+            wring_request *request[RANKS];
+            group_open(RANKS, false);
+            wring_call call = call_of(WRING_ALLREDUCE, WRING_FLOAT32, WRING_AVG, algorithm_at(a));
+            for (int q = 0; q < RANKS; q++) {
+                require(wring_tensor_create(comm[q], "weight", WRING_FLOAT32, 1, shape, NULL,
+                                            &tensor[q]));
+                wring_segment segment = {tensor[q], 0, data[q], data[q], COUNT};
+                for (size_t i = 0; i < COUNT; i++)
+                    data[q][i] = (float)(i % 9 + 1);
+                call.segments = &segment;
+                call.nsegments = 1;
+                require(wring_comm_start(comm[q], &call, &request[q]));
+            }
+            if (culprit >= 0) {
+                data[culprit][culprit * (COUNT - 1) / (RANKS - 1)] += 0.5f;
+                assert_int_equal(wring_request_wait(request[culprit], NULL), WRING_E_STATE);
+                assert_says("tensor 'weight'");
+            }
+            for (int q = 0; q < RANKS; q++) {
+                if (culprit >= 0)
+                    require(wring_comm_abort(comm[q])); /* ranks over `self` tell nobody */
+                if (q != culprit)
+                    assert_int_equal(wring_request_wait(request[q], NULL) == WRING_OK, culprit < 0);
+                wring_tensor_destroy(tensor[q]);
+            }
+            group_close();
+        }
+    unsetenv("WRING_CHECK_INPUT");
+    unsetenv("WRING_PIECE");
+}
+
 /* Allreduces by three ranks on a context with a progress thread, each waited for by a thread. */
 static void reduce_on_threads(int turns)
 {
@@ -642,6 +687,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         /* First: later on, ThreadSanitizer has mapped more than the system lets a fork copy. */
+        cmocka_unit_test(case_b91_input_written_during_the_call),
         cmocka_unit_test(case_fork_after_init),
         cmocka_unit_test(case_b40_b41_nothing_at_all),
         cmocka_unit_test(case_b42_fewer_elements_than_ranks),

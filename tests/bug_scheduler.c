@@ -54,6 +54,34 @@ static void case_b68_last_micro_batch_is_sent(void **state)
     group_close(&group);
 }
 
+/* DeepSpeed 5046, 818: a compressed optimizer failed, or went wrong silently, where it did not
+ * fit. What a codec cannot do is refused when a parameter is registered, and nothing is left. */
+static void case_b37_what_does_not_fit_is_refused_before_training(void **state)
+{
+    static const struct {
+        const char *codec;
+        wring_dtype dtype;
+        wring_op op;
+    } rows[] = {{"int8", WRING_FLOAT64, WRING_AVG},
+                {"int8", WRING_INT32, WRING_SUM},
+                {"ef+topk:0.5", WRING_FLOAT64, WRING_SUM},
+                {"none", WRING_INT64, WRING_AVG}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const size_t count = 5;
+        int param;
+        wring_scheduler_options options = options_of(1, rows[i].op, 4096);
+        group_open(&group, 1, 0, NULL, rows[i].codec, &options);
+        assert_int_equal(wring_scheduler_add(group.scheduler[0], "weight", rows[i].dtype, 1, &count,
+                                             group.grad[0][0], &param),
+                         WRING_E_UNSUPPORTED);
+        assert_says("'weight'");
+        assert_says(i == 3 ? "cannot be averaged" : rows[i].codec);
+        require(wring_scheduler_finish(group.scheduler[0], NULL));
+        group_close(&group);
+    }
+}
+
 /* pytorch 69031, 124193: layer 0 is used in the first micro-batch only, layer 1 in the second only.
  * Who did not use a layer says so, with zeros or by name; both are in sync at the end and equal to
  * what one rank makes of all micro-batches. */
@@ -350,6 +378,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(case_b73_ready_order_differs_between_ranks),
+        cmocka_unit_test(case_b37_what_does_not_fit_is_refused_before_training),
         cmocka_unit_test(case_b68_last_micro_batch_is_sent),
         cmocka_unit_test(case_b67_layer_used_in_one_micro_batch),
         cmocka_unit_test(case_b75_rank_without_gradient),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A run that is stopped at random moments and resumed ends as one that was not: train_resume.sh [TRIES SEED].
+# Case B36 (pytorch 79334: a compressor's state could not be saved) is the first line below, of random steps.
 # What is no checkpoint of this run is refused by name, and one that cannot be written costs nothing.
 . "$WRING_SOURCE/tests/lib/train.sh" || exit 1
 

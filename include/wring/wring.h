@@ -389,7 +389,8 @@ typedef struct wring_request wring_request;
 
 /* Start CALL and return. State of its tensors changes only if the call succeeds on finite data. A
  * communicator's calls on a device run in order of their start, so behind each other's streams. If
- * this rank's call alone is refused, its next one, or destroy ("barrier"), is a peer's mismatch. */
+ * this rank's call alone is refused, its next one, or destroy ("barrier"), is a peer's mismatch.
+ * Until it is done, segments' memory may not be written to: WRING_CHECK_INPUT=1 finds who does. */
 WRING_API wring_status wring_comm_start(wring_comm *comm, const wring_call *call,
                                         wring_request **request_out);
 

@@ -85,6 +85,7 @@ struct wring_request {
     bool ordered;                    /* enqueued as a whole; done when piece[0] has drained */
     bool starting;                   /* being enqueued, by a thread that may give up the lock */
     struct wri_verdict *verdict;     /* on the device */
+    uint64_t *witness;               /* nsteps x npieces: hashes of the input; NULL: no check */
 
     bool alone; /* a single rank, that keeps what it has */
     bool done, nonfinite, cancelled, warned;
@@ -134,6 +135,12 @@ wring_status wri_exec_load(wring_request *request, struct wri_piece *piece,
                            const struct wring_step *step);
 wring_status wri_exec_store(wring_request *request, struct wri_piece *piece,
                             const struct wring_step *step);
+
+/* With WRING_CHECK_INPUT: hash the input; WRING_E_STATE if what STEP has read of it is not what it
+ * was then (witness.c). */
+wring_status wri_witness_open(wring_request *request);
+wring_status wri_witness_check(const wring_request *request, const struct wri_piece *piece,
+                               const struct wring_step *step);
 
 /* A step that looks at data, by its kind; WRING_E_UNSUPPORTED for the others. */
 wring_status wri_exec_local(wring_request *request, struct wri_piece *piece,

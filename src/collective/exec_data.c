@@ -212,12 +212,14 @@ wring_status wri_exec_local(wring_request *request, struct wri_piece *piece,
 {
     switch (step->kind) {
     case WRING_STEP_ENCODE:
-        return wri_exec_encode(request, piece, step);
+        WRI_TRY(wri_exec_encode(request, piece, step));
+        return wri_witness_check(request, piece, step);
     case WRING_STEP_DECODE_SET:
     case WRING_STEP_DECODE_ADD:
         return wri_exec_decode(request, piece, step);
     case WRING_STEP_LOAD:
-        return wri_exec_load(request, piece, step);
+        WRI_TRY(wri_exec_load(request, piece, step));
+        return wri_witness_check(request, piece, step);
     case WRING_STEP_STORE:
         return wri_exec_store(request, piece, step);
     default:

@@ -297,7 +297,10 @@ static wring_status prepare(wring_request *request)
     WRI_TRY(place_request(request));
     if (!request->alone || request->device != NULL)
         WRI_TRY(wri_window_open(request));
-    return request->alone ? WRING_OK : list_changes(request);
+    if (request->alone)
+        return WRING_OK;
+    WRI_TRY(wri_witness_open(request));
+    return list_changes(request);
 }
 
 static wring_status enter_transaction(wring_request *request, struct wri_step *transaction)
@@ -437,6 +440,7 @@ void wri_request_free(wring_request *request)
 {
     wri_window_close(request);
     wri_arena_close(&request->plan_arena);
+    wri_free(request->witness);
     wri_free(request);
 }
 
