@@ -133,21 +133,33 @@ static wring_status read_cards(struct wri_control *control, const struct wri_car
     return WRING_OK;
 }
 
-/* "1, 2": the ranks that are not there. */
+static bool is_missing(const struct wri_control *control, int rank)
+{
+    return rank != control->rank && control->member[rank].link == NULL;
+}
+
+/* "1, 3-7": the ranks that are not there. */
 static void list_missing(const struct wri_control *control, char *text, size_t nbytes)
 {
     size_t used = 0;
     text[0] = '\0';
-    for (int q = 0; q < control->nranks && used + 16 < nbytes; q++)
-        if (q != control->rank && control->member[q].link == NULL)
-            used += (size_t)snprintf(text + used, nbytes - used, "%s%d", used ? ", " : "", q);
+    for (int q = 0; q < control->nranks && used < nbytes; q++) {
+        int last = q;
+        if (!is_missing(control, q))
+            continue;
+        while (last + 1 < control->nranks && is_missing(control, last + 1))
+            last++;
+        used += (size_t)snprintf(text + used, nbytes - used, last > q ? "%s%d-%d" : "%s%d",
+                                 used ? ", " : "", q, last);
+        q = last;
+    }
 }
 
 static wring_status await_star(struct wri_control *control)
 {
     struct wri_monitor *monitor = control->monitor;
     int64_t end = wri_clock_ns() + monitor->context->config.join_timeout_ms * NS_PER_MS;
-    char missing[128];
+    char missing[256];
     while (!control->formed && wri_alarm_status(control->alarm) == WRING_OK &&
            wri_monitor_wait(monitor, end))
         ;
