@@ -170,6 +170,11 @@ static void a_scheduler_follows_them(void **state)
     explain("l1.* = ef+int8", 40, text, sizeof text);
     assert_text_says(text, "l1.bias: 10 float32, codec ef+int8");
 
+    explain("* = ef+topk:0.99", 0, text, sizeof text); /* values, and who has been chosen */
+    assert_text_says(text, "l1.weight: 1000 float32, codec none (its codec would make it larger), "
+                           "4000 of 4000 bytes, state 0 bytes");
+    assert_text_says(text, "l1.bias: 10 float32, codec ef+topk:0.99"); /* a frame is more */
+
     setenv("WRING_RULES", "head = int4", 1);
     setenv("WRING_MIN_BYTES", "1K", 1);
     explain(NULL, 0, text, sizeof text);

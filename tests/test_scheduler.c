@@ -165,6 +165,12 @@ wring_status wri_codec_accepts(const wring_codec *codec, wring_dtype dtype, wrin
     return WRING_OK;
 }
 
+size_t wri_codec_nbytes(const wring_codec *codec, wring_dtype dtype, size_t count)
+{
+    (void)codec;
+    return count * wring_dtype_size(dtype);
+}
+
 /* ---- fixture --------------------------------------------------------------------------------- */
 
 static float grads[8][64];

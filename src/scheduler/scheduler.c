@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "codec/codec.h"
 #include "collective/comm.h"
+#include "collective/frame.h"
 #include "collective/tensor.h"
 #include "simd/array.h"
 
@@ -81,21 +82,35 @@ static void param_fini(struct wri_parameter *param)
     wri_free(param->name);
 }
 
+/* By more than a frame: what has another codec than its neighbours travels in a message of its
+ * own. */
+static bool makes_larger(const wring_codec *codec, wring_dtype dtype, size_t count)
+{
+    return wri_codec_nbytes(codec, dtype, count) >
+           count * wring_dtype_size(dtype) + WRI_FRAME_NBYTES;
+}
+
 /* Which codec, and why; NULL, NULL for the communicator's. */
 static const wring_codec *codec_of(const wring_scheduler *scheduler, const char *name,
                                    wring_dtype dtype, int ndim, const size_t *shape,
                                    const char **reason_out)
 {
-    size_t nbytes = wring_dtype_size(dtype);
-    bool small = true;
+    size_t count = 1, nbytes;
+    bool fits = true;
     for (int i = 0; i < ndim; i++)
-        small = small && wri_size_mul(nbytes, shape[i], &nbytes);
+        fits = fits && wri_size_mul(count, shape[i], &count);
+    fits = fits && wri_size_mul(count, wring_dtype_size(dtype), &nbytes);
     *reason_out = "below WRING_MIN_BYTES";
-    if (small && nbytes < scheduler->options.min_nbytes)
+    if (fits && nbytes < scheduler->options.min_nbytes)
         return scheduler->comm->context->exact;
     *reason_out = scheduler->options.codec ? "of the scheduler" : NULL;
     const wring_codec *codec = wri_rules_find(&scheduler->rules, name, reason_out);
-    return codec ? codec : scheduler->options.codec;
+    if (codec == NULL)
+        codec = scheduler->options.codec;
+    if (!fits || !makes_larger(codec ? codec : scheduler->comm->codec, dtype, count))
+        return codec;
+    *reason_out = "its codec would make it larger";
+    return scheduler->comm->context->exact;
 }
 
 static wring_status init_strided(const wring_scheduler *scheduler, int ndim, const size_t *shape,
