@@ -10,6 +10,9 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +20,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <wring/wring.h>
+#include "collective/join.h"
+#include "refuse.h"
+#include "says.h"
+#include "transport/rendezvous.h"
+#include "transport/socket.h"
+
+#define LONG "a.name.of.thirty.six.characters.com."
+#define ROWS(table) (sizeof(table) / sizeof((table)[0]))
 
 enum { N = 3 };
 
@@ -220,12 +230,277 @@ static void refusals(void **state)
     assert_non_null(strstr(wring_error_message(), "pigeon"));
 }
 
+/* ---- one side alone -------------------------------------------------------------------------- */
+
+static wring_context alone; /* settings, and the socket of a unique id: the ways need no more */
+
+static void open_alone(const char *root)
+{
+    alone.config = (struct wri_config){.join_timeout_ms = 10000};
+    snprintf(alone.config.root, sizeof(alone.config.root), "%s", root);
+    alone.listen_fd = -1;
+}
+
+static void close_alone(void)
+{
+    if (alone.listen_fd >= 0)
+        close(alone.listen_fd);
+}
+
+static void a_unique_id_that_cannot_be_made(void **state)
+{
+    static const struct {
+        const char *root, *secret, *secret_file, *refused;
+        wring_status expected;
+        const char *words;
+    } rows[] = {
+        {"", "", "", "getrandom", WRING_E_SYSTEM, "no random numbers"},
+        {"", "sixteen characters", "file", "", WRING_E_CONFIG, "unset one"},
+        {"203.0.113.7", "", "", "", WRING_E_CONFIG, "203.0.113.7, and the job has no secret"},
+        {"203.0.113.7:5", "", "", "", WRING_E_CONFIG, "203.0.113.7, and the job has no secret"},
+        {"203.0.113.7", "sixteen characters", "", "", WRING_E_SYSTEM, "cannot listen on 203.0"},
+        {"127.0.0.1:5", "", "", "listen", WRING_E_SYSTEM, "cannot listen on 127.0.0.1"},
+        {"[::1]:5", "", "", "socket", WRING_E_SYSTEM, "cannot listen on ::1"},
+        {"::1", "", "", "", WRING_E_CONFIG, "expected [address]:port"},
+        {LONG LONG LONG "x", "", "", "", WRING_E_CONFIG, "a host of up to 107 characters"},
+    };
+    wring_unique_id id;
+    (void)state;
+    for (size_t i = 0; i < ROWS(rows); i++) {
+        open_alone(rows[i].root);
+        strcpy(alone.config.secret, rows[i].secret);
+        strcpy(alone.config.secret_file, rows[i].secret_file);
+        refuse(rows[i].refused, 0, 1, EADDRINUSE);
+        assert_int_equal(wri_unique_id_create(&alone, &id), rows[i].expected);
+        assert_int_equal(was_refused(), rows[i].refused[0] != '\0');
+        assert_says(rows[i].words);
+        assert_int_equal(alone.listen_fd, -1);
+    }
+}
+
+static wring_status way(int rank, int nranks, const wring_unique_id *id)
+{
+    wring_comm_options options = WRING_COMM_OPTIONS_INIT;
+    struct wri_way found;
+    options.rank = rank;
+    options.nranks = nranks;
+    options.id = id;
+    wring_status status = wri_way_find(&alone, &options, &found);
+    if (status == WRING_OK && found.listen_fd >= 0)
+        close(found.listen_fd);
+    return status;
+}
+
+/* Where its bytes hold the magic number, the job, the port and the host. */
+static void a_unique_id_that_was_not_made_here(void **state)
+{
+    wring_unique_id first, id, bad;
+    (void)state;
+    open_alone("");
+    require(wri_unique_id_create(&alone, &first));
+    int fd = alone.listen_fd;
+    require(wri_unique_id_create(&alone, &id)); /* the socket of the first is not kept */
+    assert_true(alone.listen_fd == fd || fcntl(fd, F_GETFD) == -1);
+    assert_int_equal(way(0, 2, &first), WRING_E_ARGUMENT);
+    assert_says("must use the context that made");
+    bad = id;
+    memset((char *)&bad + 20, 'x', 108);
+    assert_int_equal(way(1, 2, &bad), WRING_E_ARGUMENT);
+    assert_says("not made by wring_unique_id_create");
+    for (int port = -1; port <= 0; port++) {
+        bad = id;
+        memcpy((char *)&bad + 16, &port, sizeof(port));
+        assert_int_equal(way(1, 2, &bad), WRING_E_ARGUMENT);
+    }
+    assert_int_equal(way(1, 2, &id), WRING_OK);
+    assert_int_equal(way(0, 2, &id), WRING_OK);
+    assert_int_equal(way(0, 2, &id), WRING_E_ARGUMENT); /* its socket was handed out */
+    static const int numbers[][2] = {{0, 0}, {-1, 2}, {2, 2}, {0, -1}};
+    for (size_t i = 0; i < ROWS(numbers); i++)
+        assert_int_equal(way(numbers[i][0], numbers[i][1], &id), WRING_E_ARGUMENT);
+    close_alone();
+}
+
+/* The caller names another rank or size than the launcher; a socket handed down is not kept. */
+static void the_environment_says_otherwise(void **state)
+{
+    char text[16];
+    int fd, port = 0;
+    (void)state;
+    for (int wrong = 0; wrong < 4; wrong++) { /* 3: as 2, without a socket */
+        open_alone("127.0.0.1:0");
+        require(wri_socket_listen("127.0.0.1", &port, &fd));
+        snprintf(text, sizeof(text), "%d", fd);
+        if (wrong < 3)
+            setenv("WRING_LISTEN_FD", text, 1);
+        snprintf(alone.config.root, sizeof(alone.config.root), "127.0.0.1:%d", port);
+        port = 0;
+        alone.config.rank = 0;
+        alone.config.nranks = 2;
+        wring_status status = way(wrong == 1, wrong >= 2 ? 3 : 2, NULL);
+        assert_int_equal(status, wrong ? WRING_E_CONFIG : WRING_OK);
+        if (wrong)
+            assert_says(wrong == 1 ? "asked for rank 1 of 2, but" : "asked for rank 0 of 3, but");
+        assert_int_equal(fcntl(fd, F_GETFD) == -1, wrong < 3);
+        if (wrong == 3)
+            close(fd);
+    }
+}
+
+static void where_other_hosts_reach_a_rank(void **state)
+{
+    char host[WRI_CARD_HOST_MAX];
+    struct wri_way root = {.host = "127.0.0.1", .port = 5};
+    (void)state;
+    open_alone("");
+    require(wri_way_host(&alone, &root, host));
+    assert_string_equal(host, "127.0.0.1");
+    strcpy(alone.config.interface, "no such");
+    assert_int_equal(wri_way_host(&alone, &root, host), WRING_E_CONFIG);
+    root.host[0] = '\0';
+    assert_int_equal(wri_way_host(&alone, &root, host), WRING_E_CONFIG);
+}
+
+/* Whether two ranks are on one host is known without the host's boot number too. */
+static void a_card_of_this_host(void **state)
+{
+    struct wri_card card = {0}, other = {0};
+    (void)state;
+    require(wri_card_init(&card));
+    require(wri_card_init(&other));
+    assert_true(card.host == other.host && card.nonce != other.nonce);
+    refuse("fopen", 0, 1, EACCES);
+    require(wri_card_init(&other));
+    assert_true(was_refused());
+    assert_true(other.host != 0 && other.host != card.host);
+    refuse("getrandom", 0, 1, EINTR);
+    assert_int_equal(wri_card_init(&other), WRING_E_SYSTEM);
+    assert_true(was_refused());
+}
+
+static int one_card(void *arg, const void *send, void *recv, size_t nbytes)
+{
+    memcpy(recv, send, nbytes);
+    memcpy((char *)recv + nbytes, arg, nbytes);
+    return 0;
+}
+
+static int no_cards(void *arg, const void *send, void *recv, size_t nbytes)
+{
+    (void)arg;
+    (void)send;
+    memset(recv, 0, nbytes);
+    return 1;
+}
+
+/* Rank 1's card, as rank 0 gets it of a caller's allgather. */
+static void a_card_that_makes_no_sense(void **state)
+{
+    static const struct {
+        uint32_t status, nbytes;
+        wring_status expected;
+        const char *words;
+    } rows[] = {
+        {WRING_OK, 0, WRING_OK, ""},
+        {WRING_OK, sizeof(((struct wri_card *)0)->address), WRING_OK, ""},
+        {WRING_OK, sizeof(((struct wri_card *)0)->address) + 1, WRING_E_CORRUPT, "an address of"},
+        {WRING_OK, ~0u, WRING_E_CORRUPT, "rank 1 sent an address of 4294967295 bytes"},
+        {WRING_E_MEMORY, ~0u, WRING_E_CORRUPT, "an address of"},
+        {WRING_AGAIN, 3, WRING_E_CORRUPT, "rank 1 sent a status of"},
+        {WRING_E_INTERNAL + 1, 3, WRING_E_CORRUPT, "rank 1 sent a status of"},
+        {~0u, 3, WRING_E_CORRUPT, "rank 1 sent a status of 4294967295"},
+        {WRING_E_MEMORY, 3, WRING_E_MEMORY, "rank 1: xxx"},
+    };
+    static struct wri_card own, theirs, cards[2];
+    struct wri_way by_callback = {.nranks = 2, .allgather = one_card, .allgather_arg = &theirs};
+    uint64_t nonce;
+    (void)state;
+    for (size_t i = 0; i < ROWS(rows); i++) {
+        memset(theirs.address, 'x', sizeof(theirs.address));
+        theirs.status = rows[i].status;
+        theirs.address_nbytes = rows[i].nbytes;
+        assert_int_equal(wri_join(&alone, &by_callback, &own, cards, &nonce), rows[i].expected);
+        if (rows[i].expected != WRING_OK)
+            assert_says(rows[i].words);
+    }
+    by_callback.allgather = no_cards;
+    assert_int_equal(wri_join(&alone, &by_callback, &own, cards, &nonce), WRING_E_SYSTEM);
+    assert_says("the caller's allgather failed");
+    by_callback.nranks = 1; /* nobody is asked */
+    own.nonce = 7;
+    assert_int_equal(wri_join(&alone, &by_callback, &own, cards, &nonce), WRING_OK);
+    assert_int_equal(nonce, 7);
+}
+
+static void a_secret_that_cannot_be_read(void **state)
+{
+    static struct wri_card own, cards[2];
+    struct wri_way rendezvous = {.nranks = 2, .host = "127.0.0.1", .listen_fd = -1};
+    uint64_t nonce;
+    (void)state;
+    open_alone("");
+    strcpy(alone.config.secret_file, "/nonexistent/secret");
+    for (int has = 0; has < 2; has++) {
+        if (has)
+            require(wri_socket_listen("127.0.0.1", &rendezvous.port, &rendezvous.listen_fd));
+        assert_int_equal(wri_join(&alone, &rendezvous, &own, cards, &nonce), WRING_E_CONFIG);
+        assert_says("/nonexistent/secret");
+        if (has)
+            assert_int_equal(fcntl(rendezvous.listen_fd, F_GETFD), -1);
+    }
+}
+
+/* Rank 1, whose card has another size. */
+static void *join_with_less(void *arg)
+{
+    const struct wri_way *way = arg;
+    struct wri_rendezvous_options options = {.host = way->host,
+                                             .port = way->port,
+                                             .listen_fd = -1,
+                                             .rank = 1,
+                                             .nranks = 2,
+                                             .timeout_ms = 10000};
+    struct wri_rendezvous *rendezvous;
+    if (wri_rendezvous_open(&options, "less", 4, &rendezvous) != WRING_OK)
+        return NULL;
+    while (wri_rendezvous_poll(rendezvous, 20) == WRING_AGAIN)
+        ;
+    wri_rendezvous_close(rendezvous);
+    return NULL;
+}
+
+static void another_version_is_told_apart(void **state)
+{
+    static struct wri_card own, cards[2];
+    struct wri_way rendezvous = {.nranks = 2, .host = "127.0.0.1"};
+    pthread_t thread;
+    uint64_t nonce;
+    (void)state;
+    open_alone("");
+    require(wri_socket_listen("127.0.0.1", &rendezvous.port, &rendezvous.listen_fd));
+    assert_int_equal(pthread_create(&thread, NULL, join_with_less, &rendezvous), 0);
+    wring_status status = wri_join(&alone, &rendezvous, &own, cards, &nonce);
+    pthread_join(thread, NULL);
+    assert_int_equal(status, WRING_E_MISMATCH);
+    assert_says("rank 1 runs another version of wring");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(callback),    cmocka_unit_test(unique_id),
-        cmocka_unit_test(environment), cmocka_unit_test(who_cannot_join_tells_the_others),
+        cmocka_unit_test(callback),
+        cmocka_unit_test(unique_id),
+        cmocka_unit_test(environment),
+        cmocka_unit_test(who_cannot_join_tells_the_others),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(a_unique_id_that_cannot_be_made),
+        cmocka_unit_test(a_unique_id_that_was_not_made_here),
+        cmocka_unit_test(the_environment_says_otherwise),
+        cmocka_unit_test(where_other_hosts_reach_a_rank),
+        cmocka_unit_test(a_card_of_this_host),
+        cmocka_unit_test(a_card_that_makes_no_sense),
+        cmocka_unit_test(a_secret_that_cannot_be_read),
+        cmocka_unit_test(another_version_is_told_apart),
     };
     return cmocka_run_group_tests(tests, board_open, NULL);
 }

@@ -79,11 +79,14 @@ void wri_card_refuse(struct wri_card *card, wring_status status)
 wring_status wri_unique_id_create(wring_context *context, wring_unique_id *id_out)
 {
     struct id id = {.magic = ID_MAGIC};
-    const char *root = context->config.root, *colon = strrchr(root, ':');
-    int length = colon ? (int)(colon - root) : (int)strlen(root);
-    snprintf(id.host, sizeof(id.host), "%.*s", length, root);
-    if (id.host[0] == '\0')
-        snprintf(id.host, sizeof(id.host), "127.0.0.1");
+    struct wri_launch root = {.host = "127.0.0.1"};
+    if (context->config.root[0] != '\0')
+        WRI_TRY(wri_launch_root(context->config.root, &root));
+    size_t length = strlen(root.host);
+    if (length >= sizeof(id.host))
+        WRI_FAIL(WRING_E_CONFIG, "WRING_ROOT=%s: a unique id holds a host of up to %zu characters",
+                 context->config.root, sizeof(id.host) - 1);
+    memcpy(id.host, root.host, length);
     int port = 0, fd;
     struct wri_secret secret;
     WRI_TRY(draw(&id.job));
@@ -123,9 +126,12 @@ static wring_status way_by_environment(wring_context *context, const wring_comm_
 {
     struct wri_launch launch;
     WRI_TRY(wri_launch_detect(&context->config, &launch));
-    if (options->nranks > 0 && (launch.nranks != options->nranks || launch.rank != options->rank))
+    if (options->nranks > 0 && (launch.nranks != options->nranks || launch.rank != options->rank)) {
+        if (launch.listen_fd >= 0)
+            close(launch.listen_fd);
         WRI_FAIL(WRING_E_CONFIG, "asked for rank %d of %d, but %s says rank %d of %d",
                  options->rank, options->nranks, launch.launcher, launch.rank, launch.nranks);
+    }
     way->rank = launch.rank;
     way->nranks = launch.nranks;
     way->port = launch.port;

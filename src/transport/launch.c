@@ -40,8 +40,7 @@ static wring_status ask_settings(const struct wri_config *config, struct wri_lau
     return WRING_OK;
 }
 
-/* "host", "host:port" or "[v6]:port"; the port stays as it is where the text has none. */
-static wring_status parse_root(const char *text, struct wri_launch *launch)
+wring_status wri_launch_root(const char *text, struct wri_launch *launch)
 {
     const char *host = text, *end = text + strlen(text), *port = NULL;
     if (text[0] == '[') {
@@ -73,7 +72,7 @@ static wring_status apply_settings(const struct wri_config *config, struct wri_l
         launch->local_rank = (int)config->local_rank;
     if (config->local_nranks > 0)
         launch->local_nranks = (int)config->local_nranks;
-    return config->root[0] ? parse_root(config->root, launch) : WRING_OK;
+    return config->root[0] ? wri_launch_root(config->root, launch) : WRING_OK;
 }
 
 /* ---- where rank 0 listens -------------------------------------------------------------------- */

@@ -24,6 +24,10 @@ struct wri_launch {
  * out of the environment, so that only the first detection hands it out. */
 wring_status wri_launch_detect(const struct wri_config *config, struct wri_launch *launch_out);
 
+/* What WRING_ROOT=TEXT says, "host", "host:port" or "[v6]:port", into LAUNCH; the port stays as it
+ * is where the text has none. */
+wring_status wri_launch_root(const char *text, struct wri_launch *launch);
+
 /* True if a launcher or the settings say that all ranks meet on this machine's loopback. */
 bool wri_launch_is_local(const struct wri_config *config);
 
