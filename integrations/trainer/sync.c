@@ -152,8 +152,6 @@ void sync_open(struct sync *sync, const char *codec, const char *algorithm, bool
     options.algorithm = algorithm;
     if (!alone && !takes_host_memory())
         open_control(sync, &options);
-    if (shrinks && sync->control)
-        die("--on-failure shrink: not there on a transport of device memory; choose exit");
     sync->context = open_context(alone ? "self" : NULL);
     check(alone ? wring_comm_create_local(sync->context, 1, &options, &sync->comm)
                 : wring_comm_create(sync->context, &options, &sync->comm),
@@ -344,23 +342,37 @@ void sync_meet(struct sync *sync)
         try(sync, wring_barrier(sync->control), "meeting after a step");
 }
 
+/* *COMM with those of its ranks that are left. */
+static void shrink(wring_comm **comm)
+{
+    wring_comm *left;
+    check(wring_comm_shrink(*comm, &left), "going on with the ranks that are left");
+    wring_comm_destroy(*comm);
+    *comm = left;
+}
+
 size_t sync_shrink(struct sync *sync, size_t done)
 {
     uint64_t least;
-    wring_comm *left;
-    check(wring_comm_agree(sync->comm, done, &least), "agreeing on the last step");
+    bool two = sync->control != sync->comm;
+    if (two) /* what is in flight there ends, whichever of them has met the loss */
+        check(wring_comm_abort(sync->comm), "ending what was begun");
+    check(wring_comm_agree(sync->control, done, &least), "agreeing on the last step");
     if (done > least)
         check(wring_scheduler_undo(sync->scheduler), "taking the last step back");
     free(sync->kept); /* of a recovery that was cut short */
     sync->kept = sync_state(sync, &sync->kept_nbytes);
-    check(wring_comm_shrink(sync->comm, &left), "going on with the ranks that are left");
     wring_scheduler_destroy(sync->scheduler);
     sync->scheduler = NULL;
-    wring_comm_destroy(sync->comm);
-    sync->comm = sync->control = left;
-    sync->rank = wring_comm_rank(left);
-    sync->nranks = wring_comm_size(left);
-    sync->failed = false;
+    shrink(&sync->comm);
+    if (two)
+        shrink(&sync->control);
+    else
+        sync->control = sync->comm;
+    sync->rank = wring_comm_rank(sync->control);
+    sync->nranks = wring_comm_size(sync->control);
+    /* A rank that died between the two is lost to both the next time. */
+    sync->failed = wring_comm_size(sync->comm) != sync->nranks;
     return least;
 }
 
