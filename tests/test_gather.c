@@ -103,6 +103,7 @@ static void a_new_root_asks_who_has_the_result(void **state)
     assert_true(hears(control->member[1].link, WRI_MESSAGE_BLOCK, 1, 0, 0, "b"));
     assert_true(hears(control->member[1].link, WRI_MESSAGE_BLOCK, 1, 0, 0, "b"));
     assert_int_equal(control->asked, 2);
+    assert_true(hears(control->member[2].link, WRI_MESSAGE_BLOCK, 2, 0, 1, "d")); /* goes on */
     struct wri_message head = said_to(2, text);
     assert_int_equal(head.type, WRI_MESSAGE_WANT);
     assert_int_equal(head.number, 0);
@@ -117,6 +118,7 @@ static void a_new_root_asks_who_has_the_result(void **state)
     assert_told(1, 0, 7);
     assert_int_equal(said_to(2, text).type, 0);
     assert_int_equal(control->asked, -1);
+    assert_int_equal(*control->member[2].block, 'd'); /* for the next one */
     close_control();
 }
 
@@ -210,8 +212,10 @@ static void *act_as_root(void *arg)
             .type = WRI_MESSAGE_ENTRY, .rank = 1, .nbytes = (uint16_t)nbytes[row]};
         memcpy(up->block, &block, nbytes[row]);
         assert_true(row == 0 || wri_gather_heard(control, up));
-        if (row == 3)
+        if (row == 3) { /* and one of no bytes after it */
+            up->head.nbytes = 0;
             assert_true(wri_gather_heard(control, up));
+        }
         assert_true(hears(up, WRI_MESSAGE_GATHERED, 0, (uint32_t)(row == 3 ? 2 : row > 0), 0, ""));
     }
     pthread_mutex_unlock(&monitor.lock);

@@ -387,8 +387,10 @@ static bool heard_goodbye(struct wri_control *control, const struct wri_link *li
     return true;
 }
 
-static bool heard_farewell(struct wri_control *control)
+static bool heard_farewell(struct wri_control *control, const struct wri_link *link)
 {
+    if (link->role != WRI_LINK_UP)
+        return false;
     control->farewell = true;
     pthread_cond_broadcast(&control->monitor->changed);
     return true;
@@ -408,7 +410,7 @@ static bool heard(struct wri_control *control, struct wri_link *link)
     case WRI_MESSAGE_GOODBYE:
         return heard_goodbye(control, link);
     case WRI_MESSAGE_FAREWELL:
-        return link->role == WRI_LINK_UP && heard_farewell(control);
+        return heard_farewell(control, link);
     case WRI_MESSAGE_NOTES:
     case WRI_MESSAGE_MAKE:
     case WRI_MESSAGE_ASK:
