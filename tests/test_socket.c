@@ -126,8 +126,17 @@ static void loopback_is_told_from_the_rest(void **state)
     static const struct {
         const char *host;
         bool loopback;
-    } rows[] = {{"127.0.0.1", true}, {"::1", true},       {"localhost", true},
-                {"0.0.0.0", false},  {"10.0.0.1", false}, {"no.such.host.invalid", false}};
+    } rows[] = {{"127.0.0.1", true},
+                {"::1", true},
+                {"localhost", true},
+                {"::ffff:127.0.0.1", true},
+                {"::ffff:10.0.0.1", false},
+                {"::ffff:0:127.0.0.1", false},
+                {"::2", false},
+                {"::127.0.0.1", false},
+                {"0.0.0.0", false},
+                {"10.0.0.1", false},
+                {"no.such.host.invalid", false}};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_int_equal(wri_socket_is_loopback(rows[i].host), rows[i].loopback);
