@@ -140,6 +140,15 @@ static void differences_are_told_apart(void **state)
     wri_frame_seal(&frame, payload);
     assert_int_equal(wri_frame_check(&frame, sizeof(frame), &expected), WRING_E_MISMATCH);
     assert_non_null(strstr(wring_error_message(), "?+int8+?+int8+?"));
+    /* What a flag says that this version does not know cannot be left unread. */
+    for (int bit = 0; bit < 16; bit++) {
+        bool known = 1 << bit == WRI_FRAME_NONFINITE || 1 << bit == WRI_FRAME_HASHED;
+        frame = expected;
+        frame.flags |= (uint16_t)(1 << bit);
+        wri_frame_seal(&frame, payload);
+        assert_int_equal(wri_frame_check(&frame, sizeof(frame), &expected),
+                         known ? WRING_OK : WRING_E_CORRUPT);
+    }
     /* The sender's progress is its own affair. */
     frame = expected;
     frame.step = frame.last_good_step = 3;

@@ -72,6 +72,9 @@ wring_status wri_frame_check(const struct wri_frame *frame, size_t nbytes,
     if (frame->version != WRI_FRAME_VERSION)
         WRI_FAIL(WRING_E_MISMATCH, "it speaks wire version %d, this rank %d", frame->version,
                  WRI_FRAME_VERSION);
+    if (frame->flags & ~(WRI_FRAME_NONFINITE | WRI_FRAME_HASHED))
+        WRI_FAIL(WRING_E_CORRUPT, "flags %#x of a frame, which this rank cannot read",
+                 (unsigned)frame->flags);
     if (frame->nonce != expected->nonce || frame->epoch != expected->epoch)
         WRI_FAIL(WRING_E_CORRUPT, "a frame of another job or communicator");
     if (!same_call(frame, expected)) {
