@@ -41,7 +41,7 @@ int main(int argc, char **argv)
 
     struct sync sync;
     struct device *device = device_open(ops, sync_local_rank());
-    sync_open(&sync, codec, algorithm, options.shrink);
+    sync_open(&sync, codec, algorithm);
     openblas_set_num_threads(blas_threads(sync.local_nranks));
 
     struct summary summary = {.model = model_names[options.model],

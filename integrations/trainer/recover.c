@@ -50,6 +50,14 @@ static void clear_scores(struct run *run)
                           (WINDOW + 1 - run->in_window) * sizeof *zero);
 }
 
+/* A rank that knew that all had ended the round of before has counted it, and so all must: this one
+ * has ended it, or nobody could have known. */
+static void end_round(struct run *run)
+{
+    if (sync_most(run->sync, run->nrounds) > run->nrounds)
+        tally_round(run);
+}
+
 void recover(struct run *run)
 {
     struct sync *sync = run->sync;
@@ -64,12 +72,13 @@ void recover(struct run *run)
     clear_scores(run);
     device_wait(run->device);
     run_register(run);
+    if (sync->rank == 0 && !run->log)
+        run->log = report_log_reopen(run->options->log, run->done - run->in_window);
+    end_round(run);
     if (sync->rank != 0)
         return;
     progress_end(&run->progress);
     fprintf(stderr, "%s: lost %d of %d ranks after step %zu; went on with %d after %.1f s\n",
             program_invocation_short_name, before - sync->nranks, before, run->done, sync->nranks,
             now_s() - started);
-    if (!run->log)
-        run->log = report_log_reopen(run->options->log, run->done);
 }

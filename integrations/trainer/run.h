@@ -21,6 +21,15 @@ struct stage {
     struct scaler scaler;
 };
 
+/* What comes between two steps: it counts once all ranks have ended it, and again from its start
+ * if one was lost before. */
+struct round {
+    size_t nlosses; /* of the window's steps */
+    double loss[WINDOW];
+    bool tested, saved;
+    double accuracy, test_loss;
+};
+
 struct run {
     const struct options *options;
     struct sync *sync;
@@ -53,6 +62,8 @@ struct run {
     FILE *log; /* rank 0 */
     struct progress progress;
     size_t evaluated, saved; /* the step after which that was done last */
+    struct round round;      /* that is under way */
+    uint64_t nrounds;        /* that have counted */
     bool unsaved;            /* the last checkpoint could not be written */
 };
 
@@ -64,11 +75,14 @@ void run_register(struct run *run);
 
 /* ---- tally.c: what a run tells --------------------------------------------------------------- */
 
-/* Log the steps of the window, with losses summed over ranks. */
+/* Losses of the steps of the window, summed over ranks. */
 void tally_window(struct run *run);
 
 /* Test accuracy and loss. */
 void tally_test(struct run *run);
+
+/* All ranks have ended the round: log it, and begin a new window if that was in it. */
+void tally_round(struct run *run);
 
 void tally_progress(struct run *run);
 void tally_summary(struct run *run, struct summary *summary);

@@ -141,10 +141,10 @@ static void open_control(struct sync *sync, wring_comm_options *options)
     options->allgather_arg = sync->control;
 }
 
-void sync_open(struct sync *sync, const char *codec, const char *algorithm, bool shrinks)
+void sync_open(struct sync *sync, const char *codec, const char *algorithm)
 {
     bool alone = is_alone();
-    *sync = (struct sync){.shrinks = shrinks};
+    *sync = (struct sync){0};
     check(wring_codec_create(codec, &sync->codec), "--codec");
     sync->codec_text = copy(wring_codec_spec(sync->codec));
     wring_comm_options options = WRING_COMM_OPTIONS_INIT;
@@ -183,6 +183,15 @@ void sync_sum(struct sync *sync, double *values, size_t count)
     if (!sync->failed)
         try(sync, wring_allreduce(sync->control, values, values, count, WRING_FLOAT64, WRING_SUM),
             "summing over ranks");
+}
+
+uint64_t sync_most(struct sync *sync, uint64_t value)
+{
+    int64_t most = (int64_t)value;
+    if (!sync->failed)
+        try(sync, wring_allreduce(sync->control, &most, &most, 1, WRING_INT64, WRING_MAX),
+            "comparing what was done");
+    return sync->failed ? value : (uint64_t)most;
 }
 
 /* Tell what has become of residuals, all ranks' together, unless every bit is back. */
@@ -349,6 +358,12 @@ static void shrink(wring_comm **comm)
     check(wring_comm_shrink(*comm, &left), "going on with the ranks that are left");
     wring_comm_destroy(*comm);
     *comm = left;
+}
+
+void sync_survive(struct sync *sync)
+{
+    sync_meet(sync);
+    sync->shrinks = true;
 }
 
 size_t sync_shrink(struct sync *sync, size_t done)

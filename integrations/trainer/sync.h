@@ -50,8 +50,12 @@ int sync_local_rank(void);
 /* Join the other ranks, or be the only one where no launcher has spoken. A device must be open: the
  * context works on the one that is current. CODEC is that of the gradients; the small collectives
  * below stay exact. */
-void sync_open(struct sync *sync, const char *codec, const char *algorithm, bool shrinks);
+void sync_open(struct sync *sync, const char *codec, const char *algorithm);
 void sync_close(struct sync *sync);
+
+/* All ranks are ready to train: from here on they go on without those that are lost. Until then the
+ * loss of one ends the run. */
+void sync_survive(struct sync *sync);
 
 /* Names of the precisions, NULL at the end. */
 extern const char *const precision_names[];
@@ -97,6 +101,9 @@ double sync_norm(struct sync *sync);
 
 /* Sum VALUES over ranks, exactly as float64. */
 void sync_sum(struct sync *sync, double *values, size_t count);
+
+/* The largest VALUE of all ranks; VALUE itself if one was lost. */
+uint64_t sync_most(struct sync *sync, uint64_t value);
 
 /* True if DIGEST is the same on all ranks. */
 bool sync_all_equal(struct sync *sync, uint64_t digest);

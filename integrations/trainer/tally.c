@@ -4,12 +4,17 @@
 
 #include <stdio.h>
 
-/* Fetch COUNT scores FROM the device, where they begin again at 0. */
-static void take_scores(struct run *run, struct score *from, struct score *scores_out, size_t count)
+static void fetch_scores(struct run *run, const struct score *from, struct score *scores_out,
+                         size_t count)
+{
+    run->device->ops->get(run->device, scores_out, from, count * sizeof *from);
+    device_wait(run->device);
+}
+
+static void zero_scores(struct run *run, struct score *scores, size_t count)
 {
     static const struct score zero[WINDOW];
-    run->device->ops->get(run->device, scores_out, from, count * sizeof *from);
-    run->device->ops->put(run->device, from, zero, count * sizeof *from);
+    run->device->ops->put(run->device, scores, zero, count * sizeof *scores);
     device_wait(run->device);
 }
 
@@ -19,23 +24,19 @@ void tally_window(struct run *run)
     struct score scores[WINDOW];
     double sums[2 * WINDOW];
     size_t n = run->in_window;
-    take_scores(run, run->scores, scores, n);
+    fetch_scores(run, run->scores, scores, n);
     for (size_t i = 0; i < n; i++) {
         sums[i] = scores[i].loss;
         sums[n + i] = (double)run->window[i].samples;
     }
     sync_sum(run->sync, sums, 2 * n);
-    if (run->sync->failed) { /* again, when the ranks that are left have met */
-        run->device->ops->put(run->device, run->scores, scores, n * sizeof *scores);
+    if (run->sync->failed)
         return;
-    }
-    size_t first = run->done - n;
+    run->round.nlosses = n;
     for (size_t i = 0; i < n; i++) {
         double loss = sums[i] / (sums[n + i] * (double)run->data.nlabels);
-        run->last_loss[(first + i) % LAST] = loss;
-        report_log_step(run->log, first + i + 1, loss, &run->window[i]);
+        run->round.loss[i] = run->last_loss[(run->done - n + i) % LAST] = loss;
     }
-    run->in_window = 0;
 }
 
 /* Each rank takes every nranks-th stretch of the test set. */
@@ -53,16 +54,37 @@ void tally_test(struct run *run)
         run->device->ops->softmax(run->device, count * run->model.nlabels, run->model.classes,
                                   logits, run->labels, 0, NULL, score);
     }
-    take_scores(run, score, &sum, 1);
+    fetch_scores(run, score, &sum, 1);
+    zero_scores(run, score, 1);
     double sums[2] = {(double)sum.correct, sum.loss};
     sync_sum(run->sync, sums, 2);
     if (run->sync->failed)
         return;
     double labels = (double)(run->test.count * run->test.nlabels);
-    run->accuracy = sums[0] / labels;
-    run->test_loss = sums[1] / labels;
-    run->evaluated = run->done;
-    report_log_evaluation(run->log, run->done, run->accuracy, run->test_loss);
+    run->round.tested = true;
+    run->round.accuracy = sums[0] / labels;
+    run->round.test_loss = sums[1] / labels;
+}
+
+void tally_round(struct run *run)
+{
+    const struct round *round = &run->round;
+    size_t first = run->done - round->nlosses;
+    for (size_t i = 0; i < round->nlosses; i++)
+        report_log_step(run->log, first + i + 1, round->loss[i], &run->window[i]);
+    if (round->nlosses > 0) {
+        zero_scores(run, run->scores, round->nlosses);
+        run->in_window = 0;
+    }
+    if (round->tested) {
+        run->accuracy = round->accuracy;
+        run->test_loss = round->test_loss;
+        run->evaluated = run->done;
+        report_log_evaluation(run->log, run->done, run->accuracy, run->test_loss);
+    }
+    if (round->saved)
+        run->saved = run->done;
+    run->nrounds++;
 }
 
 void tally_progress(struct run *run)

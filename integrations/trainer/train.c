@@ -232,14 +232,21 @@ static void between(struct run *run)
     const struct options *o = run->options;
     bool test = due(run, o->eval_every, run->evaluated);
     bool save = o->checkpoint && due(run, o->checkpoint_every, run->saved);
-    if (run->in_window == WINDOW || (run->in_window > 0 && (test || save)))
+    bool tally = run->in_window == WINDOW || (run->in_window > 0 && (test || save));
+    run->round = (struct round){0};
+    if (!tally && !test && !save)
+        return;
+    if (tally)
         tally_window(run);
     if (test && !run->sync->failed)
         tally_test(run);
     if (save && !run->sync->failed)
         state_save(run);
-    if (save && !run->sync->failed)
-        run->saved = run->done;
+    run->round.saved = save;
+    if (o->shrink)
+        sync_meet(run->sync);
+    if (!run->sync->failed)
+        tally_round(run);
 }
 
 void train(const struct options *options, struct device *device, struct sync *sync,
@@ -247,18 +254,22 @@ void train(const struct options *options, struct device *device, struct sync *sy
 {
     struct run run;
     open_run(&run, options, device, sync);
+    if (options->shrink)
+        sync_survive(sync);
     run.saved = run.done;
+    if (run.done < run.steps) /* else its accuracy is all that is left to tell */
+        run.evaluated = run.done;
     do {
         if (sync->failed)
             recover(&run);
+        if (!sync->failed)
+            between(&run); /* what was not ended, or all that a run does that has no step to do */
         while (run.done < run.steps && !sync->failed) {
             train_step(&run);
             if (!sync->failed)
                 between(&run);
             tally_progress(&run);
         }
-        if (!sync->failed)
-            between(&run); /* once more if that failed, or nothing was left to train */
         if (!sync->failed)
             tally_summary(&run, summary);
     } while (sync->failed);
