@@ -242,6 +242,10 @@ static void bytes_that_are_not_right(void)
     memcpy(bytes, states.bytes[0], nbytes);
     bytes[8] = 0;
     refused(bytes, nbytes, WRING_E_CORRUPT, "version 0, this library reads 1");
+    memcpy(bytes, states.bytes[0], nbytes);
+    memcpy(bytes + nbytes - sizeof(float), &(float){NAN}, sizeof(float));
+    seal(bytes, nbytes);
+    refused(bytes, nbytes, WRING_E_CORRUPT, "holds NaN or Inf");
     for (uint32_t k = 0; k < 20000; k++) { /* forged: the hash fits */
         memcpy(bytes, states.bytes[0], nbytes);
         uint32_t x = (k + 1) * 2654435761u;

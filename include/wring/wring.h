@@ -236,7 +236,7 @@ WRING_API wring_status wring_comm_agree(wring_comm *comm, uint64_t value, uint64
 WRING_API wring_status wring_comm_shrink(wring_comm *comm, wring_comm **comm_out);
 
 /* A new communicator of all ranks that give the same COLOR, in order of KEY, then of rank; every
- * rank of COMM calls. COLOR -1: none, and NULL in *comm_out. */
+ * rank of COMM calls: WRING_E_PEER_LOST if one is lost. COLOR -1: none, and NULL in *comm_out. */
 WRING_API wring_status wring_comm_split(wring_comm *comm, int color, int key,
                                         wring_comm **comm_out);
 
@@ -330,9 +330,9 @@ WRING_API wring_status wring_state_save(wring_comm *comm, void **bytes_out, size
 /* Replace the state of all tensors of the communicator by what N ranks saved, matched by name. With
  * the bytes of this rank from a group of the same size: every bit. For another number of ranks,
  * give rank r of m those of the old ranks r, r + m, r + 2m ... (maybe none): residuals are handed
- * over so that what they still add to the reduction is preserved. Bytes are not trusted:
- * WRING_E_CORRUPT, or WRING_E_MISMATCH for another shape, before anything is changed. REPORT_OUT
- * may be NULL. */
+ * over so that what they still add to the reduction is preserved (a group of one, which sends
+ * nothing, keeps them for a larger one). Bytes are not trusted: WRING_E_CORRUPT, or
+ * WRING_E_MISMATCH for another shape, before anything is changed. REPORT_OUT may be NULL. */
 WRING_API wring_status wring_state_load(wring_comm *comm, const void *const *states,
                                         const size_t *nbytes, size_t n,
                                         wring_state_report *report_out);
@@ -480,9 +480,9 @@ WRING_API wring_status wring_scheduler_ready_on(wring_scheduler *scheduler, int 
 #define WRING_ALL_PARAMS (-1)
 WRING_API wring_status wring_scheduler_absent(wring_scheduler *scheduler, int param);
 
-/* Tables that are used by row (embeddings): HEIGHT rows of WIDTH elements of a float type, in host
- * memory. Only the rows that some rank used travel, exactly; sums and means are as of dense
- * gradients. */
+/* Tables that are used by row (embeddings), with numbers of their own: HEIGHT rows of WIDTH
+ * elements of a float type, in host memory. Only the rows that some rank used travel, exactly; sums
+ * and means are as of dense gradients. */
 WRING_API wring_status wring_scheduler_add_table(wring_scheduler *scheduler, const char *name,
                                                  wring_dtype dtype, size_t height, size_t width,
                                                  int *table_out);

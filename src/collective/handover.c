@@ -45,6 +45,30 @@ static wring_tensor *tensor_of(const wring_comm *comm, const struct wri_record *
     return tensor;
 }
 
+static float float_at(const unsigned char *values, size_t i)
+{
+    float value;
+    memcpy(&value, values + i * sizeof(value), sizeof(value));
+    return value;
+}
+
+/* No residual ever holds anything else: what is not finite is never committed. */
+static bool is_finite(const struct wri_record *record)
+{
+    struct wri_reader reader = record->owned;
+    bool finite = true;
+    for (size_t i = 0; record->local != NULL && i < record->head.count; i++)
+        finite = finite && isfinite(float_at(record->local, i));
+    for (uint32_t k = 0; k < record->head.nowned; k++) {
+        struct wri_owned_head head;
+        const unsigned char *values;
+        wri_saved_next_owned(&reader, &head, &values);
+        for (size_t i = 0; i < head.end - head.begin; i++)
+            finite = finite && isfinite(float_at(values, i));
+    }
+    return finite;
+}
+
 static wring_status check_record(const wring_comm *comm, const struct wri_record *record)
 {
     const wring_tensor *tensor = tensor_of(comm, record);
@@ -57,14 +81,10 @@ static wring_status check_record(const wring_comm *comm, const struct wri_record
                  tensor->name, tensor->count, wring_dtype_name(tensor->dtype),
                  (unsigned long long)record->head.count,
                  wring_dtype_name((wring_dtype)record->head.dtype));
+    if (!is_finite(record))
+        WRI_FAIL(WRING_E_CORRUPT, "saved state: the residual of tensor '%s' holds NaN or Inf",
+                 tensor->name);
     return WRING_OK;
-}
-
-static float float_at(const unsigned char *values, size_t i)
-{
-    float value;
-    memcpy(&value, values + i * sizeof(value), sizeof(value));
-    return value;
 }
 
 static void drop_owned(wring_tensor *tensor)

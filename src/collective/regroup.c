@@ -178,6 +178,11 @@ static wring_status regroup(wring_comm *from, enum wri_gather_kind kind, int col
     if (all) {
         nranks = gathered->n;
         status = prepared == WRING_OK ? read_bids(from, gathered, color, &plan) : prepared;
+        if (status == WRING_OK && kind == WRI_GATHER_SPLIT && nranks < (size_t)from->nranks)
+            status = wri_fail(WRING_E_PEER_LOST, /* on every rank: all have the same list */
+                              "%zu of %d ranks are left; wring_comm_shrink makes a communicator of "
+                              "these, which can be split",
+                              nranks, from->nranks);
         all = status == WRING_OK;
         wri_free(gathered);
     }

@@ -118,14 +118,14 @@ static enum answer judge(const struct wri_rendezvous *r, const struct header *he
     return r->blobs[head->rank] ? ANSWER_TAKEN : ANSWER_TABLE;
 }
 
-/* Where RANK joined from. */
+/* Where RANK joined from; "" if it has not. */
 static const char *holder(const struct wri_rendezvous *r, uint32_t rank,
                           char name[WRI_SOCKET_NAME_MAX])
 {
     for (size_t i = 0; i < r->nconnections; i++)
         if (r->connections[i].rank >= 0 && (uint32_t)r->connections[i].rank == rank)
             return wri_socket_peer(r->connections[i].fd, name);
-    return "nowhere";
+    return "";
 }
 
 /* Who is refused and why, for the log and the time-out's message. */
@@ -134,11 +134,11 @@ static void describe(const struct wri_rendezvous *r, const struct connection *co
 {
     char own[WRI_SOCKET_NAME_MAX], other[WRI_SOCKET_NAME_MAX];
     const struct header *head = &connection->head;
+    const char *from = holder(r, head->rank, other);
     snprintf(text, nbytes,
-             "the process at %s says that it is rank %u of %u; the group has %d ranks, and that "
-             "one has joined from %s",
+             "the process at %s says that it is rank %u of %u; the group has %d ranks%s%s",
              wri_socket_peer(connection->fd, own), head->rank, head->nranks, r->nranks,
-             holder(r, head->rank, other));
+             from[0] ? ", and that one has joined from " : "", from);
 }
 
 void wri_rendezvous_root_give_up(struct wri_rendezvous *r, const unsigned char *joined)

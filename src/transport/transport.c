@@ -62,13 +62,15 @@ static const struct wring_transport_ops *loaded[NROWS];
 
 /* Variables that a dependency reads once, when it is loaded. Set for the time of loading, unless
  * the user set them. UCX would otherwise replace the handlers of SIGSEGV and its like, which breaks
- * every host that has its own; and patch mmap and its like in memory, which breaks thread sanitizer
- * and others that do the same, and serves only RDMA. */
+ * every host that has its own; write warnings into what the program prints; and patch mmap and its
+ * like in memory, which breaks thread sanitizer and others that do the same, and serves only
+ * RDMA. */
 static const struct {
     const char *module, *variable, *value;
     bool with_rdma; /* also on machines that have RDMA devices */
 } load_environment[] = {
     {"ucx", "UCX_HANDLE_ERRORS", "none", true},
+    {"ucx", "UCX_LOG_FILE", "stderr", true},
     {"ucx", "UCX_MEM_EVENTS", "n", false},
 };
 #define NVARIABLES (sizeof load_environment / sizeof load_environment[0])
