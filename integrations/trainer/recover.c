@@ -72,11 +72,13 @@ void recover(struct run *run)
     clear_scores(run);
     device_wait(run->device);
     run_register(run);
-    if (sync->rank == 0 && !run->log)
-        run->log = report_log_reopen(run->options->log, run->done - run->in_window);
     end_round(run);
     if (sync->rank != 0)
         return;
+    if (!sync->failed) { /* what the round has logged stays if it counts, or goes */
+        report_log_close(run->log, run->options->log);
+        run->log = report_log_reopen(run->options->log, run->done - run->in_window);
+    }
     progress_end(&run->progress);
     fprintf(stderr, "%s: lost %d of %d ranks after step %zu; went on with %d after %.1f s\n",
             program_invocation_short_name, before - sync->nranks, before, run->done, sync->nranks,

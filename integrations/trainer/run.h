@@ -25,7 +25,6 @@ struct stage {
  * if one was lost before. */
 struct round {
     size_t nlosses; /* of the window's steps */
-    double loss[WINDOW];
     bool tested, saved;
     double accuracy, test_loss;
 };
@@ -75,13 +74,14 @@ void run_register(struct run *run);
 
 /* ---- tally.c: what a run tells --------------------------------------------------------------- */
 
-/* Losses of the steps of the window, summed over ranks. */
+/* Losses of the steps of the window, summed over ranks, into the log: before a checkpoint, after
+ * which nobody could write them any more. */
 void tally_window(struct run *run);
 
-/* Test accuracy and loss. */
+/* Test accuracy and loss, the same. */
 void tally_test(struct run *run);
 
-/* All ranks have ended the round: log it, and begin a new window if that was in it. */
+/* All ranks have ended the round: begin a new window if that was in it. */
 void tally_round(struct run *run);
 
 void tally_progress(struct run *run);

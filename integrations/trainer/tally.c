@@ -33,9 +33,11 @@ void tally_window(struct run *run)
     if (run->sync->failed)
         return;
     run->round.nlosses = n;
+    size_t first = run->done - n;
     for (size_t i = 0; i < n; i++) {
         double loss = sums[i] / (sums[n + i] * (double)run->data.nlabels);
-        run->round.loss[i] = run->last_loss[(run->done - n + i) % LAST] = loss;
+        run->last_loss[(first + i) % LAST] = loss;
+        report_log_step(run->log, first + i + 1, loss, &run->window[i]);
     }
 }
 
@@ -64,14 +66,12 @@ void tally_test(struct run *run)
     run->round.tested = true;
     run->round.accuracy = sums[0] / labels;
     run->round.test_loss = sums[1] / labels;
+    report_log_evaluation(run->log, run->done, run->round.accuracy, run->round.test_loss);
 }
 
 void tally_round(struct run *run)
 {
     const struct round *round = &run->round;
-    size_t first = run->done - round->nlosses;
-    for (size_t i = 0; i < round->nlosses; i++)
-        report_log_step(run->log, first + i + 1, round->loss[i], &run->window[i]);
     if (round->nlosses > 0) {
         zero_scores(run, run->scores, round->nlosses);
         run->in_window = 0;
@@ -80,7 +80,6 @@ void tally_round(struct run *run)
         run->accuracy = round->accuracy;
         run->test_loss = round->test_loss;
         run->evaluated = run->done;
-        report_log_evaluation(run->log, run->done, run->accuracy, run->test_loss);
     }
     if (round->saved)
         run->saved = run->done;
