@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/spans.h"
 #include "base/status.h"
 #include "transport/socket.h"
 
@@ -133,26 +134,10 @@ static wring_status read_cards(struct wri_control *control, const struct wri_car
     return WRING_OK;
 }
 
-static bool is_missing(const struct wri_control *control, int rank)
+static bool is_missing(const void *arg, int rank)
 {
+    const struct wri_control *control = arg;
     return rank != control->rank && control->member[rank].link == NULL;
-}
-
-/* "1, 3-7": the ranks that are not there. */
-static void list_missing(const struct wri_control *control, char *text, size_t nbytes)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (int q = 0; q < control->nranks && used < nbytes; q++) {
-        int last = q;
-        if (!is_missing(control, q))
-            continue;
-        while (last + 1 < control->nranks && is_missing(control, last + 1))
-            last++;
-        used += (size_t)snprintf(text + used, nbytes - used, last > q ? "%s%d-%d" : "%s%d",
-                                 used ? ", " : "", q, last);
-        q = last;
-    }
 }
 
 static wring_status await_star(struct wri_control *control)
@@ -167,7 +152,7 @@ static wring_status await_star(struct wri_control *control)
         WRI_FAIL(control->alarm->status, "%s", control->alarm->message);
     if (control->formed)
         return WRING_OK;
-    list_missing(control, missing, sizeof(missing));
+    wri_spans(control->nranks, is_missing, control, missing, sizeof(missing));
     if (control->root == control->rank)
         WRI_FAIL(WRING_E_TIMEOUT, "control path: ranks %s did not connect to %s:%d", missing,
                  control->host, control->port);

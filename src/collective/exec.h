@@ -110,6 +110,16 @@ wring_status wri_request_wire_nbytes(wring_comm *comm, const wring_call *call,
 /* The type in which the slot of STEP travels. */
 wring_dtype wri_step_dtype(const wring_request *request, const struct wring_step *step);
 
+/* Bytes of the payload of STEP for piece number PIECE. */
+size_t wri_step_nbytes(const wring_request *request, const struct wring_step *step, size_t piece);
+
+/* Where a run of the caller's input stands. */
+static inline const void *wri_exec_input(const wring_request *request, const struct wri_run *run)
+{
+    return (const char *)request->segment[run->segment].send +
+           run->begin * wring_dtype_size(request->dtype);
+}
+
 /* The window of pieces, with buffers, streams and events (window.c). What is given back serves the
  * communicator's next call, if it has nothing larger; close frees the rest. */
 wring_status wri_window_open(wring_request *request);

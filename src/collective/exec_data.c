@@ -11,12 +11,6 @@ static void *accumulator_at(const wring_request *request, const struct wri_piece
     return (char *)piece->accumulator + run->done * wring_dtype_size(request->acc_dtype);
 }
 
-static const void *input_at(const wring_request *request, const struct wri_run *run)
-{
-    return (const char *)request->segment[run->segment].send +
-           run->begin * wring_dtype_size(request->dtype);
-}
-
 static void *output_at(const wring_request *request, const struct wri_run *run)
 {
     return (char *)request->segment[run->segment].recv +
@@ -91,7 +85,7 @@ wring_status wri_exec_encode(wring_request *request, struct wri_piece *piece,
         struct wri_encode_run call = {.codec = request->plan.codec,
                                       .dtype = wri_step_dtype(request, step),
                                       .src_dtype = input ? request->dtype : request->acc_dtype,
-                                      .src = input ? input_at(request, &run) : accumulator,
+                                      .src = input ? wri_exec_input(request, &run) : accumulator,
                                       .count = run.count,
                                       .dst = dst,
                                       .scratch = piece->scratch,
@@ -117,9 +111,8 @@ wring_status wri_exec_decode(wring_request *request, struct wri_piece *piece,
     struct wri_slot *slot = &piece->slot[step->slot];
     const unsigned char *src = wri_slot_data(slot);
     if (request->device != NULL && !request->ordered)
-        WRI_TRY(wri_device_upload(request, piece, slot,
-                                  wri_layout_nbytes(&request->layout, wri_step_dtype(request, step),
-                                                    (size_t)step->shard, piece->index)));
+        WRI_TRY(
+            wri_device_upload(request, piece, slot, wri_step_nbytes(request, step, piece->index)));
     bool output = step->buffer == WRING_BUFFER_OUTPUT;
     struct wri_run run = {0};
     while (wri_layout_next(&request->layout, (size_t)step->shard, piece->index, &run)) {
@@ -161,7 +154,7 @@ static wring_status load_there(wring_request *request, struct wri_piece *piece,
                                const struct wring_step *step, const struct wri_run *run)
 {
     void *accumulator = accumulator_at(request, piece, run);
-    const void *input = input_at(request, run);
+    const void *input = wri_exec_input(request, run);
     if (step->flags & WRING_STEP_REDUCE)
         return request->device->reduce(request->op, request->acc_dtype, accumulator, request->dtype,
                                        input, run->count, piece->stream);
@@ -179,10 +172,10 @@ wring_status wri_exec_load(wring_request *request, struct wri_piece *piece,
             WRI_TRY(load_there(request, piece, step, &run));
         else if (step->flags & WRING_STEP_REDUCE)
             wri_array_reduce(request->op, request->acc_dtype, accumulator, request->dtype,
-                             input_at(request, &run), run.count);
+                             wri_exec_input(request, &run), run.count);
         else
             wri_array_convert(request->acc_dtype, accumulator, request->dtype,
-                              input_at(request, &run), run.count);
+                              wri_exec_input(request, &run), run.count);
     }
     return WRING_OK;
 }

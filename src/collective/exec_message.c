@@ -24,8 +24,7 @@ struct wri_frame wri_exec_frame(const wring_request *request, const struct wri_p
     frame.piece = piece->index;
     frame.tag = step->tag;
     frame.payload_count = wri_layout_count(&request->layout, (size_t)step->shard, piece->index);
-    frame.payload_nbytes = wri_layout_nbytes(&request->layout, wri_step_dtype(request, step),
-                                             (size_t)step->shard, piece->index);
+    frame.payload_nbytes = wri_step_nbytes(request, step, piece->index);
     return frame;
 }
 
@@ -52,8 +51,7 @@ wring_status wri_exec_send(wring_request *request, struct wri_piece *piece,
     if (!slot->sealed)
         seal(request, piece, step);
     *transfer = (struct wri_transfer){.step = step};
-    size_t nbytes = wri_layout_nbytes(&request->layout, wri_step_dtype(request, step),
-                                      (size_t)step->shard, piece->index);
+    size_t nbytes = wri_step_nbytes(request, step, piece->index);
     size_t first = WRI_FRAME_NBYTES + (nbytes <= WRI_EAGER ? nbytes : 0);
     WRI_TRY(transport->send(comm->peer[step->peer],
                             message_tag(request, piece, step, comm->rank, false), slot->frame,
@@ -77,8 +75,7 @@ wring_status wri_exec_recv(wring_request *request, struct wri_piece *piece,
     struct wri_transfer *transfer = &piece->transfer[piece->ntransfers];
     *transfer = (struct wri_transfer){.step = step};
     slot->full = false;
-    size_t nbytes = wri_layout_nbytes(&request->layout, wri_step_dtype(request, step),
-                                      (size_t)step->shard, piece->index);
+    size_t nbytes = wri_step_nbytes(request, step, piece->index);
     WRI_TRY(transport->recv(comm->endpoint, comm->peer[step->peer],
                             message_tag(request, piece, step, step->peer, false), slot->frame,
                             WRI_FRAME_NBYTES + WRI_EAGER, &transfer->request[0]));
@@ -112,8 +109,7 @@ static wring_status accept_frame(wring_request *request, struct wri_piece *piece
 static wring_status accept_length(const wring_request *request, const struct wri_piece *piece,
                                   const struct wring_step *step, size_t nbytes)
 {
-    size_t expected = wri_layout_nbytes(&request->layout, wri_step_dtype(request, step),
-                                        (size_t)step->shard, piece->index);
+    size_t expected = wri_step_nbytes(request, step, piece->index);
     if (nbytes != expected)
         WRI_FAIL(WRING_E_CORRUPT, "a payload of %zu bytes instead of %zu", nbytes, expected);
     return WRING_OK;

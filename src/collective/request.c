@@ -103,6 +103,12 @@ wring_dtype wri_step_dtype(const wring_request *request, const struct wring_step
     return step->flags & WRING_STEP_PARTIAL ? request->acc_dtype : request->dtype;
 }
 
+size_t wri_step_nbytes(const wring_request *request, const struct wring_step *step, size_t piece)
+{
+    return wri_layout_nbytes(&request->layout, wri_step_dtype(request, step), (size_t)step->shard,
+                             piece);
+}
+
 static uint32_t tensor_digest(const wring_request *request)
 {
     uint64_t digest = 0;
@@ -258,10 +264,7 @@ wring_status wri_request_wire_nbytes(wring_comm *comm, const wring_call *call,
     for (size_t i = 0; i < request->nsteps; i++)
         for (size_t p = 0; request->step[i].kind == WRING_STEP_SEND && p < request->layout.npieces;
              p++)
-            nbytes +=
-                WRI_FRAME_NBYTES + wri_layout_nbytes(&request->layout,
-                                                     wri_step_dtype(request, &request->step[i]),
-                                                     (size_t)request->step[i].shard, p);
+            nbytes += WRI_FRAME_NBYTES + wri_step_nbytes(request, &request->step[i], p);
     wri_request_free(request);
     *nbytes_out = nbytes;
     return WRING_OK;

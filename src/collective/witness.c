@@ -21,10 +21,8 @@ static uint64_t hash_of(const wring_request *request, const struct wring_step *s
     size_t size = wring_dtype_size(request->dtype);
     struct wri_run run = {0};
     uint64_t hash = 0;
-    while (wri_layout_next(&request->layout, (size_t)step->shard, piece, &run)) {
-        const char *send = request->segment[run.segment].send;
-        hash = wri_hash(send + run.begin * size, run.count * size, hash);
-    }
+    while (wri_layout_next(&request->layout, (size_t)step->shard, piece, &run))
+        hash = wri_hash(wri_exec_input(request, &run), run.count * size, hash);
     return hash;
 }
 

@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/spans.h"
 #include "base/status.h"
 #include "transport/rendezvous_sides.h"
 
@@ -94,25 +95,14 @@ void wri_rendezvous_connection_close(struct connection *connection)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-static bool has_joined(const unsigned char *joined, int rank)
+static bool is_missing(const void *joined, int rank)
 {
-    return joined[rank / 8] >> rank % 8 & 1;
+    return !(((const unsigned char *)joined)[rank / 8] >> rank % 8 & 1);
 }
 
 void wri_rendezvous_list_missing(const unsigned char *joined, int nranks, char *text, size_t nbytes)
 {
-    size_t used = 0;
-    text[0] = '\0';
-    for (int rank = 0; rank < nranks && used < nbytes; rank++) {
-        int last = rank;
-        if (has_joined(joined, rank))
-            continue;
-        while (last + 1 < nranks && !has_joined(joined, last + 1))
-            last++;
-        used += (size_t)snprintf(text + used, nbytes - used, last > rank ? "%s%d-%d" : "%s%d",
-                                 used ? ", " : "", rank, last);
-        rank = last;
-    }
+    wri_spans(nranks, is_missing, joined, text, nbytes);
 }
 
 static wring_status give_up(struct wri_rendezvous *r, char *missing, size_t nbytes)
