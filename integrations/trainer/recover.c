@@ -42,14 +42,6 @@ static void take_back(struct run *run)
     run->in_window--;
 }
 
-/* What the failed step has added to its score is of no step. */
-static void clear_scores(struct run *run)
-{
-    static const struct score zero[WINDOW + 1];
-    run->device->ops->put(run->device, &run->scores[run->in_window], zero,
-                          (WINDOW + 1 - run->in_window) * sizeof *zero);
-}
-
 /* A rank that knew that all had ended the round of before has counted it, and so all must: this one
  * has ended it, or nobody could have known. */
 static void end_round(struct run *run)
@@ -69,8 +61,8 @@ void recover(struct run *run)
             run->done, agreed);
     if (run->done > agreed)
         take_back(run);
-    clear_scores(run);
-    device_wait(run->device);
+    /* What the failed step has added to its score is of no step. */
+    tally_clear(run, run->in_window, WINDOW + 1 - run->in_window);
     run_register(run);
     end_round(run);
     if (sync->rank != 0)

@@ -24,9 +24,7 @@ struct stage {
 /* What comes between two steps: it counts once all ranks have ended it, and again from its start
  * if one was lost before. */
 struct round {
-    size_t nlosses; /* of the window's steps */
-    bool tested, saved;
-    double accuracy, test_loss;
+    bool tallied, tested, saved;
 };
 
 struct run {
@@ -73,6 +71,9 @@ _Noreturn void run_stop(const struct run *run, const char *why, size_t number);
 void run_register(struct run *run);
 
 /* ---- tally.c: what a run tells --------------------------------------------------------------- */
+
+/* Scores of COUNT steps from FIRST, WINDOW being that of the evaluation, begin again at 0. */
+void tally_clear(struct run *run, size_t first, size_t count);
 
 /* Losses of the steps of the window, summed over ranks, into the log: before a checkpoint, after
  * which nobody could write them any more. */

@@ -351,6 +351,12 @@ void sync_meet(struct sync *sync)
         try(sync, wring_barrier(sync->control), "meeting after a step");
 }
 
+void sync_survive(struct sync *sync)
+{
+    sync_meet(sync);
+    sync->shrinks = true;
+}
+
 /* *COMM with those of its ranks that are left. */
 static void shrink(wring_comm **comm)
 {
@@ -358,12 +364,6 @@ static void shrink(wring_comm **comm)
     check(wring_comm_shrink(*comm, &left), "going on with the ranks that are left");
     wring_comm_destroy(*comm);
     *comm = left;
-}
-
-void sync_survive(struct sync *sync)
-{
-    sync_meet(sync);
-    sync->shrinks = true;
 }
 
 size_t sync_shrink(struct sync *sync, size_t done)

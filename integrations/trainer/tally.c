@@ -11,10 +11,10 @@ static void fetch_scores(struct run *run, const struct score *from, struct score
     device_wait(run->device);
 }
 
-static void zero_scores(struct run *run, struct score *scores, size_t count)
+void tally_clear(struct run *run, size_t first, size_t count)
 {
-    static const struct score zero[WINDOW];
-    run->device->ops->put(run->device, scores, zero, count * sizeof *scores);
+    static const struct score zero[WINDOW + 1];
+    run->device->ops->put(run->device, &run->scores[first], zero, count * sizeof *zero);
     device_wait(run->device);
 }
 
@@ -32,7 +32,7 @@ void tally_window(struct run *run)
     sync_sum(run->sync, sums, 2 * n);
     if (run->sync->failed)
         return;
-    run->round.nlosses = n;
+    run->round.tallied = true;
     size_t first = run->done - n;
     for (size_t i = 0; i < n; i++) {
         double loss = sums[i] / (sums[n + i] * (double)run->data.nlabels);
@@ -57,31 +57,27 @@ void tally_test(struct run *run)
                                   logits, run->labels, 0, NULL, score);
     }
     fetch_scores(run, score, &sum, 1);
-    zero_scores(run, score, 1);
+    tally_clear(run, WINDOW, 1);
     double sums[2] = {(double)sum.correct, sum.loss};
     sync_sum(run->sync, sums, 2);
     if (run->sync->failed)
         return;
     double labels = (double)(run->test.count * run->test.nlabels);
     run->round.tested = true;
-    run->round.accuracy = sums[0] / labels;
-    run->round.test_loss = sums[1] / labels;
-    report_log_evaluation(run->log, run->done, run->round.accuracy, run->round.test_loss);
+    run->accuracy = sums[0] / labels;
+    run->test_loss = sums[1] / labels;
+    report_log_evaluation(run->log, run->done, run->accuracy, run->test_loss);
 }
 
 void tally_round(struct run *run)
 {
-    const struct round *round = &run->round;
-    if (round->nlosses > 0) {
-        zero_scores(run, run->scores, round->nlosses);
+    if (run->round.tallied) {
+        tally_clear(run, 0, run->in_window);
         run->in_window = 0;
     }
-    if (round->tested) {
-        run->accuracy = round->accuracy;
-        run->test_loss = round->test_loss;
+    if (run->round.tested)
         run->evaluated = run->done;
-    }
-    if (round->saved)
+    if (run->round.saved)
         run->saved = run->done;
     run->nrounds++;
 }
