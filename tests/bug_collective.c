@@ -687,8 +687,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         /* First: later on, ThreadSanitizer has mapped more than the system lets a fork copy. */
-        cmocka_unit_test(case_b91_input_written_during_the_call),
         cmocka_unit_test(case_fork_after_init),
+        cmocka_unit_test(case_b91_input_written_during_the_call),
         cmocka_unit_test(case_b40_b41_nothing_at_all),
         cmocka_unit_test(case_b42_fewer_elements_than_ranks),
         cmocka_unit_test(case_b44_one_rank_every_count),

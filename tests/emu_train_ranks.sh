@@ -4,11 +4,7 @@
 # whether gradients travel by UCX, staged through pinned memory, or by (mock) NCCL in the order of a stream.
 . "$WRING_SOURCE/tests/lib/train.sh" || exit 1
 
-if [ ! -e "$WRING_LIB/libmocknccl.so" ]; then
-    echo "skipped: the emulated device belongs to builds with WRING_CUDA=EMULATED"
-    exit 77
-fi
-export WRING_NCCL=$WRING_LIB/libmocknccl.so
+needs_mock_nccl
 
 # compare RANKS ARGUMENTS...
 compare() {

@@ -4,11 +4,7 @@
 # again without it and stay equal, whether gradients travel by UCX or by (mock) NCCL beside a communicator over UCX.
 . "$WRING_SOURCE/tests/lib/train.sh" || exit 1
 
-if [ ! -e "$WRING_LIB/libmocknccl.so" ]; then
-    echo "skipped: the emulated device belongs to builds with WRING_CUDA=EMULATED"
-    exit 77
-fi
-export WRING_NCCL=$WRING_LIB/libmocknccl.so
+needs_mock_nccl
 
 # lose TRANSPORT VICTIM: the summary goes to $work/shrunk.json.
 lose() {

@@ -114,6 +114,26 @@ static wring_tensor *tensor_open(wring_comm *comm, const wring_codec *codec)
     return tensor;
 }
 
+/* A call that is stuck on the device: when rank 0 has started it, rank 1 is killed. */
+static wring_request *stick(int rank, struct shared *shared, wring_comm *comm, wring_tensor *tensor,
+                            void *data)
+{
+    wring_segment segment = {.tensor = tensor, .send = data, .recv = data, .count = COUNT};
+    wring_call call = WRING_CALL_INIT;
+    wring_request *request;
+    while (rank == 1 && __atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) < 2)
+        usleep(1000);
+    if (rank == 1)
+        raise(SIGKILL);
+    alarm(60);
+    call.segments = &segment;
+    call.nsegments = 1;
+    call.stream = there_stream;
+    ok(wring_comm_start(comm, &call, &request));
+    __atomic_store_n(&shared->ready, 2, __ATOMIC_RELEASE);
+    return request;
+}
+
 /* What is read from the device while a call is stuck there for a rank that is gone. */
 static int reads_beside_a_stuck_call(int rank, void *arg)
 {
@@ -123,24 +143,12 @@ static int reads_beside_a_stuck_call(int rank, void *arg)
     size_t nbytes;
     wring_codec *codec;
     wring_comm *comm;
-    wring_request *request;
     wring_context *context = open_context();
     ok(wring_comm_create(context, NULL, &comm));
     ok(wring_codec_create("ef+int8", &codec));
     wring_tensor *tensor = tensor_open(comm, codec);
     void *data = block_open(sizeof(residual));
-    while (rank == 1 && !__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE))
-        usleep(1000);
-    if (rank == 1)
-        raise(SIGKILL);
-    alarm(60);
-    wring_segment segment = {.tensor = tensor, .send = data, .recv = data, .count = COUNT};
-    wring_call call = WRING_CALL_INIT;
-    call.segments = &segment;
-    call.nsegments = 1;
-    call.stream = there_stream;
-    ok(wring_comm_start(comm, &call, &request));
-    __atomic_store_n(&shared->ready, 1, __ATOMIC_RELEASE);
+    wring_request *request = stick(rank, shared, comm, tensor, data);
     wring_status read = wring_tensor_residual(tensor, residual, COUNT);
     wring_status status = wring_request_wait(request, NULL);
     bool saved = wring_state_save(comm, &bytes, &nbytes) == WRING_OK;
@@ -170,7 +178,6 @@ static int goes_on_after_the_callers_abort(int rank, void *arg)
     wring_comm_options options = WRING_COMM_OPTIONS_INIT;
     wring_comm *comm, *smaller;
     wring_codec *codec;
-    wring_request *request;
     void *bytes;
     size_t nbytes;
     options.external = nccl.comm;
@@ -178,18 +185,7 @@ static int goes_on_after_the_callers_abort(int rank, void *arg)
     ok(wring_codec_create("ef+int8", &codec));
     wring_tensor *tensor = tensor_open(comm, codec);
     void *data = block_open(COUNT * sizeof(float));
-    while (rank == 1 && __atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) < 2)
-        usleep(1000);
-    if (rank == 1)
-        raise(SIGKILL);
-    alarm(60);
-    wring_segment segment = {.tensor = tensor, .send = data, .recv = data, .count = COUNT};
-    wring_call call = WRING_CALL_INIT;
-    call.segments = &segment;
-    call.nsegments = 1;
-    call.stream = there_stream;
-    ok(wring_comm_start(comm, &call, &request));
-    __atomic_store_n(&shared->ready, 2, __ATOMIC_RELEASE);
+    wring_request *request = stick(rank, shared, comm, tensor, data);
     wring_status status = wring_request_wait(request, NULL);
     int64_t start_ns = wri_clock_ns();
     wring_status saved = wring_state_save(comm, &bytes, &nbytes);

@@ -9,14 +9,20 @@ if [ ! -e "$shim" ]; then
     exit 77
 fi
 
+# train_losing "RANK CALL N MS" ARGUMENTS...: that rank dies there.
+train_losing() {
+    rm -f "$work/lost.jsonl"
+    LOSE=$1 LD_PRELOAD=$shim timeout 60 "$train" --model mlp --batch 32 --json --on-failure shrink \
+        --log "$work/lost.jsonl" "${@:2}" >"$work/lost.json" 2>"$work/err"
+}
+
 # lose STEPS RANK CALL N MS
 lose() {
     local steps=$1
     shift
-    rm -rf "$work/cp" "$work/lost.jsonl"
-    LOSE="$*" LD_PRELOAD=$shim timeout 60 "$train" --model mlp --spawn 4 --steps "$steps" --batch 32 --json \
-        --codec ef+int4 --on-failure shrink --checkpoint "$work/cp" --checkpoint-every 26 --eval-every 40 \
-        --log "$work/lost.jsonl" >"$work/lost.json" 2>"$work/err" ||
+    rm -rf "$work/cp"
+    train_losing "$*" --spawn 4 --steps "$steps" --codec ef+int4 --checkpoint "$work/cp" --checkpoint-every 26 \
+        --eval-every 40 ||
         fail "lost $*: status $?: $(cat "$work/err")"
     grep -q 'lost 1 of 4 ranks' "$work/err" || fail "nobody died at $*"
     check 's["lost"]["ranks"] == 3 and s["lost"]["replicas_equal"] is True' lost
@@ -40,15 +46,12 @@ for call in 2 3 4 5 6; do # the first is that of --resume
 done
 steps=120 # a whole window, without a checkpoint or a test in it
 for call in 51 52; do
-    rm -f "$work/lost.jsonl"
-    LOSE="2 barrier $call 0" LD_PRELOAD=$shim timeout 60 "$train" --model mlp --spawn 3 --steps $steps --batch 32 \
-        --on-failure shrink --json --log "$work/lost.jsonl" >"$work/lost.json" 2>"$work/err" ||
+    train_losing "2 barrier $call 0" --spawn 3 --steps $steps ||
         fail "barrier $call: status $?: $(cat "$work/err")"
     check 's["lost"]["ranks"] == 2 and len(loss["lost"]) == '$steps lost
 done
 # Before all have begun, the loss of one ends the run on all.
 for call in "broadcast 1 100" "barrier 1 0"; do
-    LOSE="2 $call" LD_PRELOAD=$shim timeout 60 "$train" --model mlp --spawn 4 --steps 20 --on-failure shrink \
-        --checkpoint "$work/new" >"$work/out" 2>"$work/err" && fail "went on after $call"
+    train_losing "2 $call" --spawn 4 --steps 20 --checkpoint "$work/new" && fail "went on after $call"
     grep -q 'lost rank 2' "$work/err" || fail "$call: $(cat "$work/err")"
 done

@@ -19,6 +19,15 @@ fail() {
     exit 1
 }
 
+# For --device cuda and WRING_TRANSPORT=nccl without a GPU.
+needs_mock_nccl() {
+    if [ ! -e "$WRING_LIB/libmocknccl.so" ]; then
+        echo "skipped: the emulated device belongs to builds with WRING_CUDA=EMULATED"
+        exit 77
+    fi
+    export WRING_NCCL=$WRING_LIB/libmocknccl.so
+}
+
 # run NAME ARGUMENTS...: a short run of the mlp that must succeed; its summary goes to $work/NAME.json,
 # its log to $work/NAME.jsonl.
 run() {
